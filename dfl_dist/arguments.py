@@ -1,0 +1,60 @@
+"""Settings from the command line and YAML files, every mistake told in one line."""
+
+import argparse
+import difflib
+import re
+from typing import Any
+
+from jsonargparse import ArgumentParser
+
+from dfl_dist.config import SETTINGS, ConfigError, allowed, refusal
+
+
+class WideHelp(argparse.HelpFormatter):
+    """One line an option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=200)
+
+
+def parse(argv: list[str] | None = None) -> dict[str, Any]:
+    """The dotted keys that the command line and its YAML files give, and their values; nothing that they leave out."""
+    parser = ArgumentParser(
+        prog="dfl_dist.train",
+        usage="torchrun --nproc_per_node=N -m dfl_dist.train [--config FILE] [--KEY VALUE ...]",
+        description="Train one model across many clients that have no server (DFedSGPSM and its family).",
+        epilog="A null takes the algorithm's value where its row has one. In YAML keys are nested: local: {rho: 0.2}.",
+        formatter_class=WideHelp,
+        allow_abbrev=False,
+        exit_on_error=False,
+        print_config=None,
+    )
+    parser.add_argument(
+        "--config", action="config", help="a YAML file with any of these keys; later arguments override it"
+    )
+    for key, spec in SETTINGS.items():
+        text = f"{spec.metadata['help']} [{allowed(spec)}] default: {'null' if spec.default is None else spec.default}"
+        parser.add_argument(f"--{key}", type=spec.type, default=spec.default, help=text, metavar="V")
+    try:
+        namespace = parser.parse_args(argv, defaults=False)
+    except argparse.ArgumentError as error:
+        raise explain(error.message) from error
+    given = {key: value for key, value in namespace.as_flat().__dict__.items() if key != "config"}
+    for key, value in given.items():
+        if key not in SETTINGS:
+            raise refusal(key, value, "a mapping")
+    return given
+
+
+def explain(message: str) -> ConfigError:
+    """The parser's complaint as one line: key, given, allowed, nearest name."""
+    if unknown := re.match(r"(?s)(?:unrecognized arguments: |Option ')(?:--)?([^\s'=]+)", message):
+        near = difflib.get_close_matches(unknown[1], SETTINGS, n=1)
+        return ConfigError(
+            f"{unknown[1]}: unknown key, allowed: those of --help" + (f" (did you mean {near[0]}?)" if near else "")
+        )
+    if bare := re.match(r"argument --(\S+): expected one argument", message):
+        return refusal(bare[1], "nothing", allowed(SETTINGS[bare[1]]) if bare[1] in SETTINGS else "a file")
+    if bad := re.match(r'(?s)Parser key "([^"]+)".*(?:Given|Got) value: (.*)', message):
+        return refusal(bad[1], bad[2], allowed(SETTINGS[bad[1]]))
+    return ConfigError(re.sub(r'Parser key "(.*?)"', r"\1", " ".join(message.split())))

@@ -1,0 +1,197 @@
+"""From a job to the objects that run it: model, data, clients, transport, rank 0's coordinator."""
+
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from dfl_dist import checkpoint, run_folder, runtime
+from dfl_dist.config import Config, ConfigError, choose, known, lookup
+from dfl_dist.control import Control
+from dfl_dist.coordinator import Coordinator
+from dfl_dist.data import partition
+from dfl_dist.data.datasets import DATASETS, Dataset
+from dfl_dist.evaluate import EvalSchedule
+from dfl_dist.flat import FlatModel
+from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job
+from dfl_dist.layout import Layout
+from dfl_dist.local import LocalRule, Shard
+from dfl_dist.models import MODELS
+from dfl_dist.randomness import stream, torch_seed
+from dfl_dist.rounds import Clients, LocalWork
+from dfl_dist.runtime import World
+from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
+
+T = TypeVar("T")
+
+
+def together(control: Control, action: Callable[[], T]) -> T:
+    """Do something on every rank; where one refuses, all do, with its words."""
+    result, problem = None, None
+    try:
+        result = action()
+    except ConfigError as error:
+        problem = str(error)
+    if found := control.agree(problem):
+        raise ConfigError(found)
+    return result  # type: ignore[return-value]
+
+
+def lead(given: dict[str, object], world: World) -> Job:
+    """Rank 0, before any process group: settle the job, refuse what can be refused, open the run folder."""
+    job = plan_job(given, world)
+    if torch.cuda.device_count() == 0:
+        runtime.choose_backend(job.resolved.backend, gpu_each=False)
+    make_schedule(job.resolved)
+    dataset, model = build(job.resolved, world)
+    shards = make_partition(job.resolved, dataset)
+    if job.checkpoint:
+        checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
+    opened = open_folder(job)
+    if not job.checkpoint:
+        partition.save(shards, known(opened.folder) / "partition.npz")
+    return opened
+
+
+def make_partition(config: Config, dataset: Dataset) -> partition.Partition:
+    """Each client's indices into the training set."""
+    divide = choose("data.partition", config.data.partition, partition.PARTITIONS)
+    try:
+        return divide(
+            dataset.train_targets, known(config.num_clients), stream(config.seed, "partition"), alpha=config.data.alpha
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def pick_device(config: Config, world: World) -> torch.device:
+    """The GPU whose number is this rank's among its host's client ranks, or the CPU."""
+    first_is_idle = config.rank0 == "coordinator" and world.rank == world.local_rank
+    return runtime.choose_device(
+        config.device, gpus=torch.cuda.device_count(), index=world.local_rank - int(first_is_idle)
+    )
+
+
+def build(config: Config, world: World) -> tuple[Dataset, FlatModel]:
+    """The data set, and the model with its initial parameters, the same on every rank."""
+    runtime.set_threads(config.threads, world.local_size)
+    if config.deterministic:
+        torch.use_deterministic_algorithms(True)
+    dataset = choose("data.name", config.data.name, DATASETS).load()
+    make_model = lookup("model.name", config.model.name, MODELS)
+    torch.manual_seed(torch_seed(stream(config.seed, "init")))
+    try:
+        return dataset, FlatModel(make_model(), device=pick_device(config, world), dtype=getattr(torch, config.dtype))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def to_device(inputs: np.ndarray, targets: np.ndarray, model: FlatModel) -> Shard:
+    """Arrays as tensors where the model trains, in its precision."""
+    device, dtype = model.params.device, model.params.dtype
+    return Shard(torch.from_numpy(inputs).to(device=device, dtype=dtype), torch.from_numpy(targets).to(device))
+
+
+def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> Clients:
+    """The clients of this rank: their shards, and x and w from the start or from a checkpoint."""
+    indices = partition.load(known(job.folder) / "partition.npz", block)
+    shards = [to_device(dataset.train_inputs[index], dataset.train_targets[index], model) for index in indices]
+    x = model.params.repeat(len(block), 1)
+    clients = Clients(block, x, torch.ones(len(block), dtype=torch.float64), shards, [None] * len(block))
+    if job.checkpoint:
+        manifest = checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
+        for row, client in enumerate(block):
+            state = checkpoint.load_client(job.checkpoint, client, manifest)
+            clients.x[row].copy_(state["x"])
+            clients.w[row] = state["w"]
+            clients.losses[row] = state["train_loss"]
+    return clients
+
+
+def local_work(config: Config) -> LocalWork:
+    """What a client does in a round."""
+    local = config.local
+    rule = LocalRule(
+        rho=known(local.rho),
+        momentum=known(local.momentum),
+        step=known(local.step),
+        weight_decay=local.weight_decay,
+        clip_norm=local.clip_norm,
+    )
+    return LocalWork(rule, local.lr, local.lr_decay, local.batch_size, local.epochs, local.steps, config.seed)
+
+
+def choose_backend(config: Config, world: World, layout: Layout, control: Control, model: FlatModel) -> str:
+    """What carries the frames: the same on all ranks, so it takes all of them to know."""
+    hosted_here = sum(
+        bool(layout.blocks[rank])
+        for rank in range(world.rank - world.local_rank, world.rank - world.local_rank + world.local_size)
+    )
+    lacking = bool(layout.blocks[world.rank]) and (
+        model.params.device.type != "cuda" or hosted_here > torch.cuda.device_count()
+    )
+    everywhere = control.all_reduce(torch.tensor([int(lacking)]), "tell their devices")
+    return runtime.choose_backend(config.backend, gpu_each=int(everywhere) == 0)
+
+
+def open_transport(config: Config, layout: Layout, rank: int, backend: str, model: FlatModel) -> Transport | None:
+    """The data group and what sends frames over it; None on a rank that hosts no client."""
+    group = runtime.data_group(
+        layout.client_ranks, backend=backend, timeout_s=config.timeout_s, device=model.params.device
+    )
+    if not layout.blocks[rank]:
+        return None
+    if backend == "nccl":
+        return BatchedTransport(
+            group, timeout_s=config.timeout_s, size=model.size, dtype=model.params.dtype, device=model.params.device
+        )
+    return GlooTransport(
+        group,
+        timeout_s=config.timeout_s,
+        window=config.window,
+        largest_block=layout.largest_block,
+        size=model.size,
+        dtype=model.params.dtype,
+        device=model.params.device,
+    )
+
+
+def make_coordinator(
+    job: Job, layout: Layout, control: Control, clients: Clients, work: LocalWork, backend: str
+) -> Coordinator | None:
+    """Rank 0's extra part, with the run's files open; all ranks call it, for what rank 0 must know of them."""
+    config, folder = job.resolved, known(job.folder)
+    weights = torch.zeros(layout.num_clients, dtype=torch.float64)
+    weights[clients.block.start : clients.block.stop] = clients.w
+    control.all_reduce(weights, "tell their push weights")
+    ranks = control.gather_text(f"{socket.gethostname()} {clients.x.device} {torch.get_num_threads()}")
+    schedule = make_schedule(config) if control.rank == 0 else None
+    control.set_plan_size(layout.num_clients, schedule.max_edges if schedule else 0)
+    if schedule is None:
+        return None
+    hosts, devices, threads = zip(*(line.split() for line in ranks), strict=True)
+    facts = {
+        "run": job.token,
+        "start": job.start_id,
+        "run_id": runtime.run_id(),
+        "world_size": control.world_size,
+        "hosts": hosts,
+        "backend": backend,
+        "devices": devices,
+    }
+    run_folder.write_environment(
+        folder, facts | {"threads": [int(count) for count in threads], "resumed_after": job.rounds_done}
+    )
+    run_folder.cut_back(folder, job.rounds_done, EvalSchedule(config.eval.every, config.eval.clients_every))
+    return Coordinator(
+        control,
+        schedule,
+        layout,
+        folder,
+        rounds=config.rounds,
+        rounds_done=job.rounds_done,
+        lr_of=work.lr_of,
+        push_weights=weights.tolist(),
+    )

@@ -1,0 +1,138 @@
+"""Checkpoints: the state of all clients after a round, written so that a torn one is never taken for whole."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dfl_dist.config import ConfigError
+
+FORMAT = 1
+
+
+def folder_name(round_count: int) -> str:
+    return f"round-{round_count:06d}"
+
+
+def client_file(client: int) -> str:
+    return f"client-{client:04d}.pt"
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write aside, fsync, rename: the file is there whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save_clients(
+    folder: Path, round_count: int, clients: Sequence[int], x: Tensor, w: Tensor, losses: Sequence[float | None]
+) -> list[str]:
+    """Write the files of some clients after `round_count` rounds; return their checksums."""
+    folder.mkdir(parents=True, exist_ok=True)
+    checksums = []
+    for row, client in enumerate(clients):
+        state = {
+            "format": FORMAT,
+            "client": client,
+            "round": round_count,
+            "x": x[row].cpu().clone(),
+            "w": float(w[row]),
+            "train_loss": losses[row],
+        }
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        write_atomic(folder / client_file(client), buffer.getvalue())
+        checksums.append(hashlib.sha256(buffer.getvalue()).hexdigest())
+    return checksums
+
+
+def write_manifest(folder: Path, round_count: int, checksums: Sequence[str], identity: Mapping[str, Any]) -> None:
+    """Declare a checkpoint complete; `identity` is what a run must have in common with it to go on from it."""
+    files = {
+        client_file(client): {"sha256": checksum, "bytes": (folder / client_file(client)).stat().st_size}
+        for client, checksum in enumerate(checksums)
+    }
+    manifest = {"format": FORMAT, "round": round_count, **identity, "files": files}
+    write_atomic(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+
+
+def complete(run: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest first: those whose manifest was written."""
+    return sorted((path.parent for path in (run / "checkpoints").glob("round-*/manifest.json")), key=round_of)
+
+
+def round_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("round-"))
+
+
+def prune(run: Path, keep: int) -> None:
+    """Remove all but the newest `keep` complete checkpoints, and what older ones left unfinished; 0 keeps all."""
+    if keep == 0:
+        return
+    kept = complete(run)[-keep:]
+    for folder in (run / "checkpoints").glob("round-*"):
+        if folder not in kept and round_of(folder) < round_of(kept[-1]):
+            (folder / "manifest.json").unlink(
+                missing_ok=True
+            )  # first, so that a half-removed one is not taken for whole
+            shutil.rmtree(folder)
+
+
+def before(folder: Path) -> str:
+    """The way out that is offered when a checkpoint cannot be used."""
+    older = [path for path in complete(folder.parent.parent) if round_of(path) < round_of(folder)]
+    return f"the one before it can be used: --resume {older[-1]}" if older else "there is none before it"
+
+
+def read_manifest(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a checkpoint; refused where it is of another run, or where a file is missing or cut short."""
+    path = folder / "manifest.json"
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        files, found = manifest["files"], {key: manifest[key] for key in ("format", "round", *identity)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"resume: {path} is not the manifest of a checkpoint; {before(folder)}") from error
+    for key, value in ({"format": FORMAT, "round": round_of(folder)} | dict(identity)).items():
+        if found[key] != value:
+            raise ConfigError(
+                f"resume: {path} is of another run: {key} {found[key]}, expected {value}; {before(folder)}"
+            )
+    for name, facts in files.items():
+        size = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if size != facts["bytes"]:
+            state = "is missing" if size is None else f"is damaged: {size} bytes, expected {facts['bytes']}"
+            raise ConfigError(f"resume: {folder / name} {state}; {before(folder)}")
+    return manifest
+
+
+def load_client(folder: Path, client: int, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """One client's state, its checksum verified before anything is read from it."""
+    path = folder / client_file(client)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"resume: {path} cannot be read: {error.strerror}; {before(folder)}") from error
+    if hashlib.sha256(content).hexdigest() != manifest["files"][path.name]["sha256"]:
+        raise ConfigError(f"resume: {path} is damaged: its checksum is not the manifest's; {before(folder)}")
+    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    return state

@@ -1,0 +1,37 @@
+"""`dfl-dist NAME …`: one module of `commands/` a command."""
+
+import importlib
+import sys
+
+from dfl_dist.config import ConfigError, refusal
+
+COMMANDS = {
+    "algorithms": "the methods and the settings each stands for",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Hand the arguments over to the command they name."""
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        lines = [f"  {command:<12} {text}" for command, text in COMMANDS.items()]
+        print(
+            "\n".join(
+                [
+                    "usage: dfl-dist NAME [options]",
+                    "",
+                    *lines,
+                    "",
+                    "Training: torchrun --nproc_per_node=8 -m dfl_dist.train --help",
+                ]
+            )
+        )
+        return 0
+    try:
+        if name not in COMMANDS:
+            raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)
+        code: int = importlib.import_module(f"dfl_dist.commands.{name}").main(arguments)
+        return code
+    except ConfigError as error:
+        print(f"dfl-dist: {error}", file=sys.stderr)
+        return 2

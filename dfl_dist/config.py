@@ -1,0 +1,291 @@
+"""Every setting of a run: its type, its help line and its check (`arguments.py` reads them)."""
+
+import dataclasses
+import difflib
+import importlib
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+
+T = TypeVar("T")
+
+# Keys that may differ between a run and its continuation; everything else is part of what the run is.
+RESUMABLE = ("rounds", "timeout_s", "backend", "device", "threads", "out", "resume", "eval", "checkpoint")
+DEFAULT_CLIENTS = 8  # hosted by one process when there is no torchrun
+
+
+class ConfigError(ValueError):
+    """A user's mistake, told in one line: the key, what was given, what is allowed."""
+
+
+def refusal(key: str, given: object, allowed: str, known: Iterable[str] = ()) -> ConfigError:
+    """The one shape of a refusal; `known` are names among which the nearest is offered."""
+    near = difflib.get_close_matches(str(given), list(known), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return ConfigError(f"{key}: given {given}, allowed: {allowed}{hint}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a value may be, in words and as a test."""
+
+    allowed: str
+    passes: Callable[[Any], bool]
+
+
+def at_least(low: float) -> Check:
+    return Check(f"{low:g} or more", lambda value: bool(low <= value < float("inf")))
+
+
+def above(low: float) -> Check:
+    return Check(f"above {low:g}", lambda value: bool(low < value < float("inf")))
+
+
+def between(low: float, high: float, *, high_included: bool) -> Check:
+    if high_included:
+        return Check(f"above {low:g}, at most {high:g}", lambda value: bool(low < value <= high))
+    return Check(f"{low:g} or more, below {high:g}", lambda value: bool(low <= value < high))
+
+
+def setting(default: T, text: str, check: Check | None = None) -> T:
+    """A dataclass field with its help line and its check."""
+    return field(default=default, metadata={"help": text, "check": check})
+
+
+@dataclass(frozen=True)
+class Data:
+    name: str = setting("digits", "data set")
+    partition: Literal["iid", "dirichlet"] = setting("dirichlet", "how the training set is divided over the clients")
+    alpha: float = setting(0.3, "Dirichlet concentration; small is heterogeneous", above(0))
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str = setting("auto", "model, or package.module:function; auto is the data set's own")
+
+
+@dataclass(frozen=True)
+class Local:
+    epochs: int | None = setting(None, "local epochs a round (null: the algorithm's)", at_least(1))
+    steps: int | None = setting(None, "local steps a round, instead of epochs", at_least(1))
+    batch_size: int = setting(32, "mini-batch size; 0 is the whole shard", at_least(0))
+    lr: float = setting(0.05, "learning rate of round 0", at_least(0))
+    lr_decay: float = setting(0.998, "factor on the learning rate each round", between(0, 1, high_included=True))
+    momentum: float | None = setting(None, "momentum alpha (null: the algorithm's)", between(0, 1, high_included=False))
+    rho: float | None = setting(None, "SAM radius; 0 is the plain gradient (null: the algorithm's)", at_least(0))
+    step: Literal["x", "z"] | None = setting(
+        None, "x: the paper's step; z: scaled by w, so that z moves by lr*v (null: x)"
+    )
+    weight_decay: float = setting(0.0, "weight decay at z, after clipping", at_least(0))
+    clip_norm: float | None = setting(None, "clip the gradient's norm to this (null: off)", above(0))
+
+
+@dataclass(frozen=True)
+class Graph:
+    kind: str | None = setting(None, "who pushes to whom each round (null: the algorithm's)")
+    out_degree: int | None = setting(
+        None, "out-neighbours of a client, itself not counted (null: min(3, clients - 1))", at_least(0)
+    )
+    file: str | None = setting(None, "graphs for kind file: a line of JSON a round, as in topology.jsonl, repeated")
+
+
+@dataclass(frozen=True)
+class Eval:
+    every: int = setting(5, "evaluate the mean model every so many rounds; the last round always is", at_least(1))
+    clients_every: int = setting(0, "evaluate every client's own model every so many rounds; 0 is never", at_least(0))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    every: int = setting(10, "checkpoint every so many rounds, and rounds 0 and last; 0 is off", at_least(0))
+    keep: int = setting(3, "keep the newest so many checkpoints; 0 keeps all", at_least(0))
+
+
+@dataclass(frozen=True)
+class Config:
+    algorithm: str = setting("dfedsgpsm", "method: a row of `dfl-dist algorithms`")
+    rounds: int = setting(30, "communication rounds", at_least(1))
+    num_clients: int | None = setting(
+        None, f"clients (null: one a rank; {DEFAULT_CLIENTS} without torchrun)", at_least(1)
+    )
+    seed: int = setting(0, "seed of every random stream", at_least(0))
+    out: str | None = setting(None, "run folder (null: the next free runs/<algorithm>-<data>-<NNN>)")
+    resume: str = setting("auto", "auto: when the same job starts again; never; or a run or checkpoint folder")
+    rank0: Literal["client", "coordinator"] = setting(
+        "client", "coordinator: rank 0 hosts no client and only samples the graph"
+    )
+    backend: Literal["auto", "gloo", "nccl"] = setting(
+        "auto", "what carries the frames; auto: nccl with a GPU for each rank, else gloo"
+    )
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: a GPU where there is one")
+    threads: int | Literal["auto"] = setting(1, "CPU threads a rank; auto divides the host's cores", at_least(1))
+    window: int = setting(4, "receives posted ahead at a time", at_least(1))
+    dtype: Literal["float32", "float64"] = setting("float32", "precision of the model and the frames")
+    deterministic: bool = setting(False, "deterministic CUDA algorithms")
+    timeout_s: float = setting(300.0, "longest wait for another rank, in seconds", above(0))
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    local: Local = field(default_factory=Local)
+    graph: Graph = field(default_factory=Graph)
+    eval: Eval = field(default_factory=Eval)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+
+    def __post_init__(self) -> None:
+        for key, spec in SETTINGS.items():
+            check: Check | None = spec.metadata["check"]
+            value = get(self, key)
+            if check and value is not None and not isinstance(value, str) and not check.passes(value):
+                raise refusal(key, value, allowed(spec))
+        if self.local.steps is not None and self.local.epochs is not None:
+            raise ConfigError(
+                f"local.steps: given {self.local.steps} beside local.epochs {self.local.epochs}, allowed: only one"
+            )
+        if self.graph.file is None and self.graph.kind == "file":
+            raise refusal("graph.file", None, "a file, with graph.kind file")
+        if self.graph.file is not None and self.graph.kind not in (None, "file"):
+            raise refusal("graph.file", self.graph.file, f"null, with graph.kind {self.graph.kind}")
+
+
+def walk(section: type) -> dict[str, "dataclasses.Field[Any]"]:
+    """The dotted keys of a section and the field behind each."""
+    found: dict[str, dataclasses.Field[Any]] = {}
+    for entry in dataclasses.fields(section):
+        if dataclasses.is_dataclass(entry.type):
+            assert isinstance(entry.type, type)
+            found |= {f"{entry.name}.{key}": spec for key, spec in walk(entry.type).items()}
+        else:
+            found[entry.name] = entry
+    return found
+
+
+SETTINGS = walk(Config)
+
+
+def allowed(spec: "dataclasses.Field[Any]") -> str:
+    """What a setting may be, in words."""
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    options = get_args(spec.type) if get_origin(spec.type) in (Union, types.UnionType) else (spec.type,)
+    parts: list[str] = []
+    for option in options:
+        if get_origin(option) is Literal:
+            parts += get_args(option)
+        elif option is not type(None):
+            check: Check | None = spec.metadata["check"]
+            parts.append(words[option] + (f", {check.allowed}" if check else ""))
+    return " | ".join(parts) + (" | null" if type(None) in options else "")
+
+
+def get(config: Config, key: str) -> Any:
+    """The value behind a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def known(value: T | None) -> T:
+    """A value that `resolve` has filled in."""
+    assert value is not None
+    return value
+
+
+def lookup(key: str, name: str, registry: Mapping[str, T]) -> T:
+    """The entry of a registry, or what the import path `package.module:name` leads to."""
+    if name in registry:
+        return registry[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise refusal(key, name, ", ".join(registry) + " or package.module:name", registry)
+    try:
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key}: given {name}, which cannot be imported: {error}") from error
+
+
+def choose(key: str, name: str, registry: Mapping[str, T]) -> T:
+    """The entry of a registry that takes no import paths."""
+    if name not in registry:
+        raise refusal(key, name, ", ".join(registry), registry)
+    return registry[name]
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """A config from nested mappings that hold exactly the known keys, or fewer."""
+
+    def build(section: Any, given: Mapping[str, Any]) -> Any:
+        sections = {f.name: f.type for f in dataclasses.fields(section) if dataclasses.is_dataclass(f.type)}
+        return section(
+            **{name: build(sections[name], value) if name in sections else value for name, value in given.items()}
+        )
+
+    config: Config = build(Config, values)
+    return config
+
+
+def replace(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with some dotted keys changed."""
+    nested = dataclasses.asdict(config)
+    for key, value in values.items():
+        *path, last = key.split(".")
+        section = nested
+        for part in path:
+            section = section[part]
+        section[last] = value
+    return from_mapping(nested)
+
+
+def resolve(config: Config, row: Mapping[str, Any], default_model: str, num_clients: int) -> Config:
+    """The config in force: nulls filled from the algorithm's row, then from the defaults."""
+    defaults = {"local.step": "x", "graph.out_degree": min(3, num_clients - 1), **row}
+    filled = {key: value for key, value in defaults.items() if get(config, key) is None}
+    if config.local.steps is not None:
+        filled["local.epochs"] = None
+    if config.graph.file is not None:
+        filled["graph.kind"] = "file"
+    if config.model.name == "auto":
+        filled["model.name"] = default_model
+    resolved = replace(config, filled | {"num_clients": num_clients})
+    if known(resolved.graph.out_degree) >= num_clients:
+        raise refusal(
+            "graph.out_degree",
+            resolved.graph.out_degree,
+            f"0 to {num_clients - 1}, below the number of clients ({num_clients})",
+        )
+    return resolved
+
+
+def count_clients(config: Config, world_size: int, torchrun: bool) -> int:
+    """How many clients the run has, refused where the ranks do not fit them."""
+    coordinators = 1 if config.rank0 == "coordinator" else 0
+    if coordinators and world_size < 2:
+        raise ConfigError(
+            f"rank0: given coordinator with {world_size} rank, allowed: client, or one rank more than the clients need"
+        )
+    hosts = world_size - coordinators
+    clients = config.num_clients or (hosts if torchrun else DEFAULT_CLIENTS)
+    if clients < hosts:
+        raise refusal("num_clients", clients, f"{hosts} or more: there are {hosts} ranks that host clients")
+    return clients
+
+
+def changed_on_resume(old: Config, new: Config) -> list[str]:
+    """The keys that a continuation changes though it must not."""
+    return [key for key in SETTINGS if key.split(".")[0] not in RESUMABLE and get(old, key) != get(new, key)]
+
+
+def dump(config: Config, path: Path, *, without: tuple[str, ...] = ()) -> None:
+    """Write the config as YAML, nulls kept."""
+    values = {key: value for key, value in dataclasses.asdict(config).items() if key not in without}
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+
+
+def load(path: Path) -> Config:
+    """Read a config that `dump` wrote."""
+    try:
+        return from_mapping(yaml.safe_load(path.read_text()))
+    except (OSError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not a config of a run: {str(error).splitlines()[0]}") from error

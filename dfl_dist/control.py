@@ -1,0 +1,171 @@
+"""What the ranks tell each other beside the frames: the graph and decisions out, scalars in, sums, barriers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dfl_dist.topology import Graph
+from dfl_dist.waiting import PeerError, Waitable, blaming, wait
+
+PLAN_TAG, REPORT_TAG, TEXT_TAG = 1, 2, 3
+
+
+class Decision(IntEnum):
+    """What rank 0 wants after a round."""
+
+    GO_ON = 0
+    STOP = 1
+    ABORT = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A round's graph, or the decision that there is no such round."""
+
+    decision: Decision
+    graph: Graph | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A message under way; its tensor must live, unchanged, until it was waited for."""
+
+    work: Waitable
+    tensor: Tensor
+    what: str  # completes "waited for …"
+
+
+class Control:
+    """The control group: gloo, all ranks. Plans go out from rank 0 and scalars to it, without anybody waiting."""
+
+    def __init__(self, *, rank: int, world_size: int, timeout_s: float) -> None:
+        self.rank, self.world_size, self.timeout_s = rank, world_size, timeout_s
+        self.others = range(1, world_size) if rank == 0 else range(0)
+        self.plan_room = 0
+        self.plan_coming: Operation | None = None
+        self.sending: dict[int, list[Operation]] = {PLAN_TAG: [], REPORT_TAG: []}
+
+    # The plan of a round: rank 0 sends it a round ahead, the others have its receive posted.
+
+    def set_plan_size(self, num_clients: int, max_edges: int) -> None:
+        """Agree on how large a plan may be; only rank 0 knows `max_edges`."""
+        self.plan_room = 3 + num_clients + int(self.broadcast(torch.tensor([max_edges])))
+
+    def send_plan(self, round_idx: int, plan: Plan) -> None:
+        """Rank 0: start sending the plan of a round to everybody."""
+        out = plan.graph.out if plan.graph else ()
+        content = [round_idx, int(plan.decision), len(out), *map(len, out), *(target for row in out for target in row)]
+        message = torch.zeros(self.plan_room, dtype=torch.int32)
+        message[: len(content)] = torch.tensor(content, dtype=torch.int32)
+        self._flush(PLAN_TAG)
+        what = f"rank {{}} to take the plan of round {round_idx}"
+        self.sending[PLAN_TAG] = [self._send(message, rank, PLAN_TAG, what.format(rank)) for rank in self.others]
+
+    def expect_plan(self, round_idx: int) -> None:
+        """Other ranks: post the receive of a plan."""
+        buffer = torch.empty(self.plan_room, dtype=torch.int32)
+        self.plan_coming = self._receive(buffer, 0, PLAN_TAG, f"the plan of round {round_idx} from rank 0")
+
+    def receive_plan(self, round_idx: int) -> Plan:
+        """Other ranks: the plan of a round."""
+        assert self.plan_coming is not None
+        planned, decision, num_clients, *content = self._finish(self.plan_coming).tolist()
+        if planned != round_idx:
+            raise PeerError(f"rank 0 sent the plan of round {planned}, expected round {round_idx}")
+        if decision != Decision.GO_ON:
+            return Plan(Decision(decision))
+        degrees, targets = content[:num_clients], iter(content[num_clients:])
+        return Plan(Decision.GO_ON, Graph(tuple(tuple(next(targets) for _ in range(degree)) for degree in degrees)))
+
+    # Scalars: every rank starts sending them, rank 0 reads them a round later.
+
+    def send_report(self, round_idx: int, scalars: Tensor) -> None:
+        """Other ranks: start sending this round's scalars to rank 0."""
+        self._flush(REPORT_TAG)
+        what = f"rank 0 to take the scalars of round {round_idx}"
+        self.sending[REPORT_TAG] = [self._send(scalars, 0, REPORT_TAG, what)]
+
+    def expect_reports(self, round_idx: int, sizes: Sequence[int]) -> list[Operation]:
+        """Rank 0: post the receives of one round's scalars, one a rank."""
+        what = f"the scalars of round {round_idx} from rank {{}}"
+        return [
+            self._receive(torch.empty(sizes[rank], dtype=torch.float64), rank, REPORT_TAG, what.format(rank))
+            for rank in self.others
+        ]
+
+    def read_reports(self, coming: Sequence[Operation]) -> list[Tensor]:
+        """Rank 0: one round's scalars of the other ranks, in rank order."""
+        return [self._finish(operation) for operation in coming]
+
+    # Blocking: at the start and end of a run, for evaluations and checkpoints only.
+
+    def all_reduce(self, tensor: Tensor, what: str) -> Tensor:
+        """Sum over all ranks, in place, on the host."""
+        with blaming(f"all ranks to {what}", self.timeout_s):
+            work = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        return self._finish(Operation(work, tensor, f"all ranks to {what}"))
+
+    def broadcast(self, tensor: Tensor) -> Tensor:
+        """Rank 0's tensor for everybody, in place."""
+        with blaming("rank 0's word", self.timeout_s):
+            work = dist.broadcast(tensor, src=0, async_op=True)
+        assert work is not None
+        return self._finish(Operation(work, tensor, "rank 0's word"))
+
+    def broadcast_text(self, text: str) -> str:
+        """Rank 0's text for everybody."""
+        raw = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        size = int(self.broadcast(torch.tensor([len(raw)])))
+        content = raw if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
+        return self.broadcast(content).numpy().tobytes().decode() if size else ""
+
+    def gather_text(self, text: str, *, room: int = 1024) -> list[str]:
+        """Every rank's text at rank 0, cut to `room` bytes; nothing elsewhere."""
+        content = torch.zeros(room, dtype=torch.uint8)
+        raw = torch.tensor(list(text.encode()[:room]), dtype=torch.uint8)
+        content[: len(raw)] = raw
+        if self.rank != 0:
+            self._finish(self._send(content, 0, TEXT_TAG, "rank 0 to take a text"))
+            return []
+        coming = [
+            self._receive(torch.empty_like(content), rank, TEXT_TAG, f"a text of rank {rank}") for rank in self.others
+        ]
+        texts = [content, *(self._finish(operation) for operation in coming)]
+        return [tensor.numpy().tobytes().rstrip(b"\0").decode(errors="replace") for tensor in texts]
+
+    def agree(self, problem: str | None) -> str | None:
+        """What any rank finds wrong, for everybody; None when nobody does."""
+        found = [text for text in self.gather_text(problem or "") if text]
+        return self.broadcast_text(found[0] if found else "") or None
+
+    def finish(self) -> None:
+        """Wait until everything sent has left, then for everybody to come this far."""
+        for tag in self.sending:
+            self._flush(tag)
+        self.all_reduce(torch.zeros(1), "finish")
+
+    def _send(self, message: Tensor, rank: int, tag: int, what: str) -> Operation:
+        with blaming(what, self.timeout_s):
+            work = dist.isend(message, dst=rank, tag=tag)
+        assert work is not None
+        return Operation(work, message, what)
+
+    def _receive(self, buffer: Tensor, rank: int, tag: int, what: str) -> Operation:
+        with blaming(what, self.timeout_s):
+            work = dist.irecv(buffer, src=rank, tag=tag)
+        assert work is not None
+        return Operation(work, buffer, what)
+
+    def _finish(self, operation: Operation) -> Tensor:
+        wait(operation.work, what=operation.what, timeout_s=self.timeout_s)
+        return operation.tensor
+
+    def _flush(self, tag: int) -> None:
+        for operation in self.sending[tag]:
+            self._finish(operation)
+        self.sending[tag] = []

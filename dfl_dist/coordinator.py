@@ -1,0 +1,124 @@
+"""What rank 0 does beside being a client: sample graphs a round ahead, decide, read scalars, record rounds."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dfl_dist.control import Control, Decision, Operation, Plan
+from dfl_dist.layout import Layout
+from dfl_dist.metrics import LineFile, RankReport, find_fault, record
+from dfl_dist.mixing import expected_push_weights
+from dfl_dist.progress import Progress, summary
+from dfl_dist.topology import Graph, Schedule
+
+log = logging.getLogger(__name__)
+
+
+class Coordinator:
+    """Rank 0's extra part. Nobody waits for it: plans go out a round ahead, scalars are read a round later."""
+
+    def __init__(
+        self,
+        control: Control,
+        schedule: Schedule,
+        layout: Layout,
+        folder: Path,
+        *,
+        rounds: int,
+        rounds_done: int,
+        lr_of: Callable[[int], float],
+        push_weights: Sequence[float],
+    ) -> None:
+        self.control, self.schedule, self.layout, self.folder = control, schedule, layout, folder
+        self.rounds, self.lr_of, self.started = rounds, lr_of, time.monotonic()
+        self.push_weights = list(push_weights)  # of every client, after the last round that was read
+        self.fault: str | None = None
+        self.stop_reason: str | None = None
+        self.graphs: dict[int, Graph] = {}
+        self.pending: dict[int, list[Operation]] = {}
+        self.own: dict[int, RankReport] = {}
+        self.reports: dict[int, list[RankReport]] = {}
+        self.next_line = rounds_done
+        self.metrics, self.topology = LineFile(folder / "metrics.jsonl"), LineFile(folder / "topology.jsonl")
+        self.progress = Progress(done=rounds_done, rounds=rounds)
+
+    def plan(self, round_idx: int, wish: str | None) -> Plan:
+        """Decide whether there is such a round, sample its graph, start telling everybody."""
+        if wish or (self.folder / "STOP").exists():
+            self.stop_reason = self.stop_reason or wish or "a STOP file"
+        if self.fault:
+            plan = Plan(Decision.ABORT)
+        elif self.stop_reason:
+            plan = Plan(Decision.STOP)
+        else:
+            self.graphs[round_idx] = self.schedule.graph(round_idx)
+            plan = Plan(Decision.GO_ON, self.graphs[round_idx])
+        self.control.send_plan(round_idx, plan)
+        return plan
+
+    def expect(self, round_idx: int) -> None:
+        """Post the receives of a round's scalars."""
+        sizes = [RankReport.size(len(block)) for block in self.layout.blocks]
+        self.pending[round_idx] = self.control.expect_reports(round_idx, sizes)
+
+    def take_own(self, round_idx: int, report: RankReport) -> None:
+        """Rank 0's own scalars; reads and records the round before."""
+        self.own[round_idx] = report
+        self.read(round_idx - 1)
+        self.write(round_idx - 1)
+
+    def read(self, round_idx: int) -> str | None:
+        """Take in every rank's scalars up to a round; return what is wrong, if anything."""
+        for number in sorted(number for number in self.pending if number <= round_idx):
+            others = self.control.read_reports(self.pending.pop(number))
+            reports = [self.own.pop(number), *map(RankReport.unpack, others)]
+            expected = expected_push_weights(self.graphs[number], self.push_weights)
+            self.fault = self.fault or find_fault(number, reports, expected, self.layout.owners())
+            self.push_weights = [weight for report in reports for weight in report.push_weights]
+            self.reports[number] = reports
+            if self.stop_reason is None and any(report.wants_stop for report in reports):
+                self.stop_reason = "a signal to rank " + ", ".join(
+                    str(rank) for rank, report in enumerate(reports) if report.wants_stop
+                )
+        return self.fault
+
+    def write(self, round_idx: int, scores: Mapping[str, float] | None = None) -> None:
+        """Record the rounds read so far, up to this one, which may have been evaluated."""
+        while self.next_line <= round_idx:
+            number = self.next_line
+            line = record(
+                number, self.lr_of(number), self.reports.pop(number), scores or {} if number == round_idx else {}
+            )
+            graph = self.graphs.pop(number)
+            self.topology.write({"round": number, "out": graph.out, "weights": graph.weights})
+            self.metrics.write(line)
+            self.progress.show(line)
+            self.next_line += 1
+
+    def tell_end(self, scores: Mapping[str, float]) -> None:
+        """Say on the screen how the run ended; a STOP file has done its work."""
+        self.progress.close()
+        seconds, stopped = time.monotonic() - self.started, self.stop_reason if self.next_line < self.rounds else None
+        print(
+            summary(
+                self.folder,
+                done=self.next_line,
+                rounds=self.rounds,
+                seconds=seconds,
+                stop_reason=stopped,
+                scores=scores,
+            ),
+            flush=True,
+        )
+        (self.folder / "STOP").unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Put what was recorded on the disk, before a checkpoint counts on it."""
+        self.metrics.sync()
+        self.topology.sync()
+
+    def close(self) -> None:
+        self.progress.close()
+        self.metrics.close()
+        self.topology.close()

@@ -1,0 +1,120 @@
+"""From arguments to a job: the settings in force, the run folder, the checkpoint to go on from."""
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dfl_dist import checkpoint, run_folder
+from dfl_dist.algorithms import ALGORITHMS
+from dfl_dist.config import Config, ConfigError, choose, count_clients, dump, from_mapping, get, known, replace, resolve
+from dfl_dist.data.datasets import DATASETS
+from dfl_dist.randomness import stream
+from dfl_dist.runtime import World, run_id
+from dfl_dist.topology import SCHEDULES, Schedule
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all ranks run: rank 0 makes it, the others are told."""
+
+    asked: Config
+    resolved: Config
+    token: str  # names the run, wherever its folder is moved to
+    start_id: str  # names this start of it
+    folder: Path | None = None
+    checkpoint: Path | None = None
+
+    def to_text(self) -> str:
+        return json.dumps(dataclasses.asdict(self), default=str)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Job":
+        values = json.loads(text)
+        paths = {key: Path(values[key]) if values[key] else None for key in ("folder", "checkpoint")}
+        return cls(
+            from_mapping(values["asked"]),
+            from_mapping(values["resolved"]),
+            values["token"],
+            values["start_id"],
+            **paths,
+        )
+
+    @property
+    def rounds_done(self) -> int:
+        return checkpoint.round_of(self.checkpoint) if self.checkpoint else 0
+
+
+def plan_job(given: Mapping[str, Any], world: World) -> Job:
+    """Rank 0: the settings, and the run to go on with."""
+    config = replace(Config(), given)
+    found = None
+    if config.resume == "auto":
+        found = run_folder.find_same_job(config, run_id())
+    elif config.resume != "never":
+        found = run_folder.open_continuation(Path(config.resume))
+    if found is None:
+        run_folder.check_free(config.out)
+        return Job(config, settle(config, world), secrets.token_hex(8), secrets.token_hex(8))
+    asked = replace(found.asked, given)
+    resolved = settle(asked, world, default_clients=found.resolved.num_clients)
+    run_folder.check_continuation(found, resolved)
+    return Job(
+        asked,
+        resolved,
+        run_folder.read_environment(found.folder).get("run", ""),
+        secrets.token_hex(8),
+        found.folder,
+        found.checkpoint,
+    )
+
+
+def settle(asked: Config, world: World, default_clients: int | None = None) -> Config:
+    """The config in force on these ranks."""
+    if asked.num_clients is None and default_clients is not None:
+        asked = replace(asked, {"num_clients": default_clients})
+    row = choose("algorithm", asked.algorithm, ALGORITHMS)
+    source = choose("data.name", asked.data.name, DATASETS)
+    resolved = resolve(asked, row, source.model, count_clients(asked, world.size, world.torchrun))
+    choose("graph.kind", known(resolved.graph.kind), SCHEDULES)
+    return resolved
+
+
+def make_schedule(resolved: Config) -> Schedule:
+    """The graphs of this run."""
+    graph = resolved.graph
+    make = choose("graph.kind", known(graph.kind), SCHEDULES)
+    try:
+        return make(
+            known(resolved.num_clients),
+            lambda round_idx: stream(resolved.seed, "graph", round_idx=round_idx),
+            out_degree=known(graph.out_degree),
+            file=graph.file,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def open_folder(job: Job) -> Job:
+    """Rank 0: make or reopen the run folder and write down what was asked and what is in force."""
+    try:
+        folder = job.folder or run_folder.claim(job.resolved.out, job.resolved.algorithm, job.resolved.data.name)
+        (folder / "STOP").unlink(missing_ok=True)
+        run_folder.write_environment(folder, {"run": job.token, "start": job.start_id, "run_id": run_id()})
+        dump(job.asked, folder / "config.yaml", without=run_folder.NOT_ASKED)
+        dump(job.resolved, folder / "resolved.yaml")
+        run_folder.point_latest(folder)
+    except OSError as error:
+        raise ConfigError(f"out: given {job.resolved.out}, which cannot be written: {error}") from error
+    return dataclasses.replace(job, folder=folder)
+
+
+def identity(job: Job, parameters: int) -> dict[str, Any]:
+    """What a checkpoint and the run that goes on from it have in common."""
+    plain = {
+        key: get(job.resolved, key) for key in ("num_clients", "model.name", "dtype", "algorithm", "data.name", "seed")
+    }
+    return {**plain, "parameters": parameters, "run": job.token}

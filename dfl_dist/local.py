@@ -1,0 +1,93 @@
+"""The K local steps of a client: SAM and momentum on flat vectors."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dfl_dist.flat import FlatModel
+
+
+@dataclass(frozen=True)
+class LocalRule:
+    """How a client steps. `rho` 0 is the plain gradient, `momentum` 0 is none."""
+
+    rho: float
+    momentum: float
+    step: Literal["x", "z"] = "x"
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A client's private data, on the training device."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+def batches(
+    size: int, batch_size: int, *, epochs: int | None, steps: int | None, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Index batches over a shard, reshuffled each epoch, the last partial batch kept; as many as `steps` if given."""
+    batch_size = batch_size or size
+    per_epoch = -(-size // batch_size)
+    total = steps if steps is not None else per_epoch * (epochs or 0)
+    for step in range(total):
+        start = step % per_epoch * batch_size
+        if start == 0:
+            order = rng.permutation(size)
+        yield order[start : start + batch_size]
+
+
+def local_steps(
+    model: FlatModel,
+    x: Tensor,
+    w: float,
+    velocity: Tensor,
+    shard: Shard,
+    index_batches: Iterator[np.ndarray],
+    rule: LocalRule,
+    lr: float,
+    dropout: np.random.Generator,
+) -> float:
+    """Take the steps of one round in place on x; return the sample-weighted mean loss at z.
+
+    For each batch b, with z = x / w (x, z, g, v: [d]):
+        g1 = ∇f(z; b);  z' = z + rho · g1/‖g1‖;  g = ∇f(z'; b);  v = alpha·v + g;  x = x − lr · v
+    The step `z` moves x by lr·w·v instead, so that z moves by lr·v.
+    """
+    velocity.zero_()
+    params, grads = model.params, model.grads
+    step_size = lr * w if rule.step == "z" else lr
+    loss_sum, samples = torch.zeros((), dtype=torch.float64, device=x.device), 0
+    for indices in index_batches:
+        rows = torch.from_numpy(indices).to(x.device)
+        inputs, targets = shard.inputs[rows], shard.targets[rows]
+        mask_seed = int(dropout.integers(2**63))
+        torch.div(x, w, out=params)
+        torch.manual_seed(mask_seed)
+        loss = model.gradient(inputs, targets)
+        if rule.rho > 0:
+            norm = torch.linalg.vector_norm(grads)
+            grads.div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
+            params.add_(grads, alpha=rule.rho)
+            torch.manual_seed(mask_seed)
+            model.gradient(inputs, targets)
+        if rule.clip_norm is not None:
+            norm = torch.linalg.vector_norm(grads)
+            grads.mul_(torch.clamp(rule.clip_norm / norm, max=1.0))
+        if rule.weight_decay > 0:
+            grads.add_(x, alpha=rule.weight_decay / w)
+        velocity.mul_(rule.momentum).add_(grads)
+        x.add_(velocity, alpha=-step_size)
+        loss_sum += loss.double() * len(indices)
+        samples += len(indices)
+    return float(loss_sum) / samples

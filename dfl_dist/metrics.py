@@ -1,0 +1,132 @@
+"""What each rank reports of a round, what is recorded of it, and what must hold for a run to go on."""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MASS_TOLERANCE = 1e-9  # relative; the w's are float64 and shares are exact to 1e-16
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """The scalars of one rank in one round."""
+
+    wants_stop: bool
+    seconds_local: float
+    seconds_exchange: float
+    seconds_total: float
+    bytes_sent: int
+    losses: list[float]
+    push_weights: list[float]
+    finite: list[bool]
+
+    @staticmethod
+    def size(clients: int) -> int:
+        return 5 + 3 * clients
+
+    def pack(self) -> Tensor:
+        head = [self.wants_stop, self.seconds_local, self.seconds_exchange, self.seconds_total, self.bytes_sent]
+        return torch.tensor([*head, *self.losses, *self.push_weights, *self.finite], dtype=torch.float64)
+
+    @classmethod
+    def unpack(cls, packed: Tensor) -> "RankReport":
+        wants_stop, local, exchange, total, num_bytes, *rest = packed.tolist()
+        clients = len(rest) // 3
+        losses, weights, finite = rest[:clients], rest[clients : 2 * clients], rest[2 * clients :]
+        return cls(
+            bool(wants_stop), local, exchange, total, int(num_bytes), losses, weights, [bool(flag) for flag in finite]
+        )
+
+
+def record(round_idx: int, lr: float, reports: Sequence[RankReport], scores: Mapping[str, float]) -> dict[str, Any]:
+    """The line of a round in metrics.jsonl: means and sums over clients, the slowest rank's seconds."""
+    losses = [loss for report in reports for loss in report.losses]
+    weights = [weight for report in reports for weight in report.push_weights]
+    return {
+        "round": round_idx,
+        "lr": lr,
+        "train_loss": math.fsum(losses) / len(losses),
+        "push_weight_min": min(weights),
+        "push_weight_max": max(weights),
+        "push_weight_sum": math.fsum(weights),
+        "bytes_sent": sum(report.bytes_sent for report in reports),
+        "seconds_local": max(report.seconds_local for report in reports),
+        "seconds_exchange": max(report.seconds_exchange for report in reports),
+        "seconds_total": max(report.seconds_total for report in reports),
+        **scores,
+    }
+
+
+def find_fault(
+    round_idx: int, reports: Sequence[RankReport], expected_weights: Sequence[float], owners: Sequence[int]
+) -> str | None:
+    """Why the run must not go on: it diverged, or push-sum lost mass; None when all is well."""
+    losses = [loss for report in reports for loss in report.losses]
+    weights = [weight for report in reports for weight in report.push_weights]
+    finite = [flag for report in reports for flag in report.finite]
+    diverged = [client for client in range(len(losses)) if not (math.isfinite(losses[client]) and finite[client])]
+    if diverged:
+        return (
+            f"round {round_idx}: the training diverged (loss or model not finite at {name(diverged, owners)}); "
+            "likely cures: a smaller --local.lr, --local.clip_norm 10, or --local.step z"
+        )
+    wrong = [
+        client
+        for client, weight in enumerate(weights)
+        if not math.isclose(weight, expected_weights[client], rel_tol=MASS_TOLERANCE)
+    ]
+    total = math.fsum(weights)
+    if wrong or not math.isclose(total, len(weights), rel_tol=MASS_TOLERANCE):
+        found = ", ".join(
+            f"client {client} has w {weights[client]!r} instead of {expected_weights[client]!r}" for client in wrong[:4]
+        )
+        return (
+            f"round {round_idx}: push-sum lost mass: the w's sum to {total!r}, expected {len(weights)}; "
+            f"wrong at {name(wrong, owners)} ({found})"
+        )
+    return None
+
+
+def name(clients: Sequence[int], owners: Sequence[int]) -> str:
+    """Clients and their ranks in words, shortened when there are many."""
+    shown = ", ".join(f"client {client} on rank {owners[client]}" for client in clients[:8])
+    return shown + (f" and {len(clients) - 8} more" if len(clients) > 8 else "") or "no single client"
+
+
+class LineFile:
+    """A file with a JSON object a line, appended and flushed line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("a")
+
+    def write(self, line: dict[str, Any]) -> None:
+        plain = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()
+        }
+        self.file.write(json.dumps(plain) + "\n")
+        self.file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self.file.fileno())
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of such a file; a torn last one, from a process that was killed, is dropped."""
+    lines = []
+    if path.exists():
+        for text in path.read_text().splitlines():
+            try:
+                lines.append(json.loads(text))
+            except ValueError:
+                break
+    return lines

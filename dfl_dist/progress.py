@@ -1,0 +1,62 @@
+"""What rank 0 shows of a run: a bar where a person watches, a line every few rounds where not."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+LINES = 10  # about so many lines for a whole run that nobody watches
+
+
+class Progress:
+    """Follows the rounds of a run on stderr."""
+
+    def __init__(self, *, done: int, rounds: int) -> None:
+        self.first, self.rounds = done, rounds
+        self.started = time.monotonic()
+        self.scores = ""
+        self.every = -(-rounds // LINES)
+        self.bar = tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True) if sys.stderr.isatty() else None
+
+    def show(self, line: dict[str, Any]) -> None:
+        """Show a recorded round."""
+        done = line["round"] + 1
+        if "test_accuracy" in line:
+            self.scores = f"  accuracy {line['test_accuracy']:.2%}  consensus {line['consensus_distance']:.3g}"
+        text = f"loss {line['train_loss']:.4f}{self.scores}"
+        if self.bar is not None:
+            self.bar.set_postfix_str(text, refresh=False)
+            self.bar.update(done - self.bar.n)
+        elif done % self.every == 0 or done == self.rounds:
+            pace = (time.monotonic() - self.started) / (done - self.first)
+            left = time.strftime("%H:%M:%S", time.gmtime(pace * (self.rounds - done)))
+            log.info(
+                "round %*d/%d  %s  %.3f s/round  ETA %s", len(str(self.rounds)), done, self.rounds, text, pace, left
+            )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def summary(
+    folder: Path, *, done: int, rounds: int, seconds: float, stop_reason: str | None, scores: Mapping[str, float]
+) -> str:
+    """How a run ended and where its results are."""
+    shown = Path(os.path.relpath(folder))
+    ended = "finished" if done == rounds else f"stopped by {stop_reason}"
+    lines = [
+        f"{ended} after round {done} of {rounds}, {seconds:.1f} s",
+        f"mean model: test accuracy {scores['test_accuracy']:.2%}, test loss {scores['test_loss']:.4f}",
+        f"consensus distance: {scores['consensus_distance']:.3g}",
+        f"results: {shown}/metrics.jsonl, {shown}/model.pt",
+    ]
+    if done < rounds:
+        lines.append(f"go on with: --resume {shown}")
+    return "\n".join(lines)

@@ -1,0 +1,146 @@
+"""The processes themselves: who I am, process groups, devices, threads, logging, signals, shutdown."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from dfl_dist.config import refusal
+
+STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
+SAME_PRESS_S = 1.0  # a terminal's Ctrl-C reaches a rank twice: once directly, once through torchrun
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the others, as torchrun tells it."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    torchrun: bool = False
+    attempt: int = 0
+
+    @classmethod
+    def from_environment(cls) -> "World":
+        env = os.environ
+        if "RANK" not in env:
+            return cls()
+        rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
+        return cls(
+            rank=rank,
+            size=size,
+            local_rank=int(env.get("LOCAL_RANK", rank)),
+            local_size=int(env.get("LOCAL_WORLD_SIZE", size)),
+            torchrun=True,
+            attempt=int(env.get("TORCHELASTIC_RESTART_COUNT", 0)),
+        )
+
+
+def run_id() -> str | None:
+    """What stays the same when the same job is started again: SLURM's job id, torchrun's run id, or its agent."""
+    env = os.environ
+    if job := env.get("SLURM_JOB_ID"):
+        return f"slurm-{job}"
+    if (run := env.get("TORCHELASTIC_RUN_ID", "none")) != "none":
+        return f"torchrun-{run}"
+    if "TORCHELASTIC_RESTART_COUNT" not in env:
+        return None
+    try:  # torchrun without an id of its own: its process and when that started
+        started = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return None
+    return f"agent-{socket.gethostname()}-{os.getppid()}-{started}"
+
+
+def connect(world: World) -> None:
+    """Make the control group: gloo, all ranks."""
+    timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
+    if world.torchrun:
+        store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
+    else:
+        store = dist.HashStore()  # type: ignore[attr-defined]
+    # A restarted torchrun keeps its store, with the addresses of the attempt before in it.
+    store = dist.PrefixStore(f"dfl_dist/{world.attempt}", store)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+
+
+def data_group(
+    client_ranks: Sequence[int], *, backend: str, timeout_s: float, device: torch.device
+) -> dist.ProcessGroup:
+    """Make the data group: the ranks that host clients. Every rank calls this."""
+    group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timedelta(seconds=timeout_s), backend=backend)
+    if backend == "nccl" and dist.get_rank() in client_ranks:
+        dist.all_reduce(
+            torch.zeros(1, device=device), group=group
+        )  # its first point-to-point call must involve every rank
+    return group
+
+
+def disconnect() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def choose_device(wanted: str, *, gpus: int, index: int) -> torch.device:
+    """The device of a rank that is the `index`-th of its host's client ranks (-1: it hosts no client)."""
+    if wanted == "cuda" and gpus == 0:
+        raise refusal("device", "cuda", "cpu or auto: this host has no GPU that torch can use")
+    if wanted == "cpu" or gpus == 0 or index < 0:
+        return torch.device("cpu")
+    return torch.device("cuda", index % gpus)
+
+
+def choose_backend(wanted: str, *, gpu_each: bool) -> str:
+    """What carries the frames, given whether every client rank has a GPU of its own."""
+    if wanted == "nccl" and not gpu_each:
+        raise refusal("backend", "nccl", "gloo or auto: nccl needs a GPU for each rank that hosts clients")
+    return "nccl" if gpu_each and wanted != "gloo" else "gloo"
+
+
+def set_threads(threads: int | str, local_size: int) -> int:
+    """Threads of this rank's CPU kernels; auto divides the host's cores."""
+    count = max(1, len(os.sched_getaffinity(0)) // local_size) if threads == "auto" else int(threads)
+    torch.set_num_threads(count)
+    return count
+
+
+def set_up_logging(rank: int) -> None:
+    """Rank 0 tells what happens, the others only what is wrong."""
+    logging.basicConfig(
+        level=logging.INFO if rank == 0 else logging.WARNING,
+        format=f"[rank {rank}] %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+
+
+@dataclass
+class StopSignal:
+    """Remembers a SIGINT or SIGTERM, so that the run can end after a round; a second Ctrl-C ends it at once."""
+
+    received: str | None = None
+    at: float = field(default=0.0)
+
+    def install(self) -> "StopSignal":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._remember)
+        return self
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received, self.at = signal.Signals(number).name, time.monotonic()
+        elif number == signal.SIGINT and time.monotonic() - self.at > SAME_PRESS_S:
+            raise KeyboardInterrupt

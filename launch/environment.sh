@@ -1,0 +1,22 @@
+# Sourced by the other scripts: makes .venv beside the code and installs the project into it, once for each change of
+# what it needs. Usage: prepare_environment [EXTRA]; afterwards $venv/bin has everything.
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="$root/.venv"
+
+prepare_environment() {
+  local extra="${1:-}" python="${PYTHON:-python3}" wanted stamp
+  stamp="$venv/.installed${extra:+-$extra}"
+  wanted="$(cat "$root/setup.cfg" "$root/pyproject.toml" "$root/constraints.txt" | cksum)"
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
+    return
+  fi
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+    echo "launch: $python is $("$python" --version 2>&1), needed: Python 3.10 or newer (set PYTHON to one)" >&2
+    exit 2
+  }
+  echo "launch: installing into $venv (once)" >&2
+  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
+  echo "$wanted" >"$stamp"
+}

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Train on this machine: launch/local.sh [-n RANKS] [trainer arguments ...]. Installs what it needs the first time.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+ranks=8
+if [ "${1:-}" = "-n" ]; then
+  ranks="${2:?launch/local.sh: -n needs the number of ranks}"
+  shift 2
+fi
+prepare_environment
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec "$venv/bin/torchrun" --standalone --nproc_per_node="$ranks" -m dfl_dist.train "$@"
