@@ -1,0 +1,210 @@
+"""What the ranks of some tests run, called through ranks.py; each returns 0 when all is as it should be."""
+
+import os
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dfl_dist import mixing, rounds, runtime
+from dfl_dist.control import Control, Decision, Plan
+from dfl_dist.layout import routes, spread
+from dfl_dist.randomness import stream
+from dfl_dist.runtime import World
+from dfl_dist.topology import random_directed
+from dfl_dist.train import main
+from dfl_dist.transport import BatchedTransport, Frame, GlooTransport, Transport
+from dfl_dist.waiting import PeerError
+
+CPU = torch.device("cpu")
+
+
+def connect(timeout_s: float = 60.0) -> tuple[World, dist.ProcessGroup]:
+    world = World.from_environment()
+    runtime.connect(world)
+    return world, runtime.data_group(range(world.size), backend="gloo", timeout_s=timeout_s, device=CPU)
+
+
+def gloo(group: dist.ProcessGroup, size: int, *, window: int, timeout_s: float = 60.0) -> GlooTransport:
+    return GlooTransport(
+        group, timeout_s=timeout_s, window=window, largest_block=3, size=size, dtype=torch.float32, device=CPU
+    )
+
+
+def transports_agree(arguments: list[str]) -> int:
+    """Random graphs over every transport: each row arrives where it should, with the bits it was sent with."""
+    world, group = connect()
+    size, clients = 1003, 2 * world.size + 1
+    layout = spread(clients, world.size)
+    mine = layout.blocks[world.rank]
+    batched = BatchedTransport(group, timeout_s=60, size=size, dtype=torch.float32, device=CPU)
+    kinds: list[Transport] = [gloo(group, size, window=1), gloo(group, size, window=4), batched]
+    for round_idx in range(20):
+        # Out-degree 0 now and then: a rank that neither sends nor receives.
+        graph = random_directed(clients, stream(0, "graph", round_idx=round_idx), out_degree=round_idx % 4)
+        outgoing, incoming = routes(graph, layout, world.rank)
+        for transport in kinds:
+            transport.expect(round_idx, 0, list(incoming.items()))
+            transport.flush()
+            frames = []
+            for receiver, senders in outgoing.items():
+                frame = Frame.empty(len(senders), size, torch.float32, CPU).seal(round_idx, 0, world.rank, senders)
+                for row, client in enumerate(senders):
+                    frame.x[row] = row_of(client, round_idx, size)
+                    frame.w[row] = client + round_idx / 7
+                frames.append((receiver, frame))
+            transport.push(frames)
+            arrived = 0
+            for senders, frame in zip(incoming.values(), transport.arrivals(), strict=True):
+                for row, client in enumerate(senders):
+                    assert torch.equal(frame.x[row], row_of(client, round_idx, size))
+                    assert float(frame.w[row]) == client + round_idx / 7
+                    arrived += 1
+            assert arrived == len({p for c in mine for p in graph.in_neighbors[c]} - set(mine))
+    for transport in kinds:
+        transport.flush()
+    dist.barrier()
+    runtime.disconnect()
+    return 0
+
+
+def row_of(client: int, round_idx: int, size: int) -> torch.Tensor:
+    return torch.arange(size, dtype=torch.float32) * (client + 1) + round_idx
+
+
+def wrong_frame_is_refused(arguments: list[str]) -> int:
+    """Rank 1 sends the frame of another round; rank 0 must say what it got and what it expected."""
+    world, group = connect()
+    transport = gloo(group, 5, window=2)
+    if world.rank == 1:
+        transport.push([(0, Frame.empty(1, 5, torch.float32, CPU).seal(8, 0, 1, [1]))])
+        transport.flush()
+    else:
+        transport.expect(7, 0, [(1, [1])])
+        with pytest.raises(PeerError, match="the frame from rank 1 in round 7 has round 8, expected 7"):
+            next(transport.arrivals())
+    dist.barrier()
+    runtime.disconnect()
+    return 0
+
+
+def silent_peer_is_named(arguments: list[str]) -> int:
+    """One rank waits for something that the other never does; the wait ends at the timeout and blames it."""
+    (what,) = arguments
+    world, group = connect(timeout_s=1.0)
+    control = Control(rank=world.rank, world_size=world.size, timeout_s=1.0)
+    control.plan_room = 8
+    transport = gloo(group, 5, window=2, timeout_s=1.0)
+
+    def frame() -> None:
+        transport.expect(3, 0, [(0, [0])])
+        next(transport.arrivals())
+
+    def plan() -> None:
+        control.expect_plan(4)
+        control.receive_plan(4)
+
+    waiting_rank, words, action = {
+        "frame": (1, "waited for the frame of rank 0 in round 3", frame),
+        "plan": (1, "waited for the plan of round 4 from rank 0", plan),
+        "scalars": (
+            0,
+            "waited for the scalars of round 2 from rank 1",
+            lambda: control.read_reports(control.expect_reports(2, [3, 3])),
+        ),
+        "sum": (
+            0,
+            "waited for all ranks to sum their models",
+            lambda: control.all_reduce(torch.zeros(5), "sum their models"),
+        ),
+    }[what]
+    if world.rank != waiting_rank:
+        time.sleep(3)
+        os._exit(0)
+    started = time.monotonic()
+    with pytest.raises(PeerError) as error:
+        action()
+    assert str(error.value) == f"{words}: nothing came within 1 s (timeout_s)"
+    assert time.monotonic() - started < 2.5
+    os._exit(0)  # the timeout has closed the group; there is nobody left to say goodbye to
+
+
+def plans_arrive(arguments: list[str]) -> int:
+    """Plans of any size up to the agreed one, decisions, scalars, texts."""
+    world, _ = connect()
+    control = Control(rank=world.rank, world_size=world.size, timeout_s=60)
+    graphs = [random_directed(9, stream(1, "graph", round_idx=t), out_degree=t % 9) for t in range(9)]
+    control.set_plan_size(9, 81 if world.rank == 0 else 0)
+    for t, graph in enumerate(graphs):
+        if world.rank == 0:
+            control.send_plan(t, Plan(Decision.GO_ON, graph))
+            coming = control.expect_reports(t, [2] * world.size)
+            reports = control.read_reports(coming)
+            assert [report.tolist() for report in reports] == [[t, rank] for rank in range(1, world.size)]
+        else:
+            control.expect_plan(t)
+            assert control.receive_plan(t) == Plan(Decision.GO_ON, graph)
+            control.send_report(t, torch.tensor([t, world.rank], dtype=torch.float64))
+    if world.rank == 0:
+        control.send_plan(9, Plan(Decision.STOP))
+    else:
+        control.expect_plan(9)
+        assert control.receive_plan(9) == Plan(Decision.STOP)
+    assert control.broadcast_text("größe" if world.rank == 0 else "") == "größe"
+    texts = control.gather_text(f"rank {world.rank} ✓")
+    assert texts == ([f"rank {rank} ✓" for rank in range(world.size)] if world.rank == 0 else [])
+    assert control.agree("no disk" if world.rank == world.size - 1 else None) == "no disk"
+    assert control.agree(None) is None
+    assert float(control.all_reduce(torch.tensor([1.0 * world.rank]), "count")) == sum(range(world.size))
+    control.finish()
+    runtime.disconnect()
+    return 0
+
+
+# The trainer with something broken on one rank.
+
+
+def raise_in_round_3(arguments: list[str]) -> int:
+    return main_with_step(arguments, rank=2, action=raise_error)
+
+
+def hang_in_round_3(arguments: list[str]) -> int:
+    return main_with_step(arguments, rank=2, action=lambda: time.sleep(600))
+
+
+def raise_error() -> None:
+    raise ValueError("the disk of this client is on fire")
+
+
+def main_with_step(arguments: list[str], *, rank: int, action: object) -> int:
+    """The trainer, with something else done on one rank before the local steps of round 3."""
+    original = rounds.Rounds._step_locally
+
+    def step(self: rounds.Rounds, round_idx: int) -> None:
+        if round_idx == 3 and self.control.rank == rank:
+            action()  # type: ignore[operator]
+        original(self, round_idx)
+
+    rounds.Rounds._step_locally = step  # type: ignore[method-assign]
+    return main(arguments)
+
+
+def lose_mass(arguments: list[str]) -> int:
+    """The trainer, with a rank that forgets a part of its w in round 4."""
+    original, calls = mixing.scale_rows, [0]
+
+    def forget(graph, clients, x, w, *, out_x, out_w):  # type: ignore[no-untyped-def]
+        original(graph, clients, x, w, out_x=out_x, out_w=out_w)
+        if calls[0] == 4 and os.environ["RANK"] == "1":
+            out_w *= 0.9
+        calls[0] += 1
+
+    rounds.scale_rows = forget  # type: ignore[attr-defined]
+    return main(arguments)
+
+
+if __name__ == "__main__":  # under torchrun: rank_programs.py NAME arguments
+    import sys
+
+    sys.exit(globals()[sys.argv[1]](sys.argv[2:]))
