@@ -49,7 +49,8 @@ def parse(argv: list[str] | None = None) -> dict[str, Any]:
 def explain(message: str) -> ConfigError:
     """The parser's complaint as one line: key, given, allowed, nearest name."""
     if unknown := re.match(r"(?s)(?:unrecognized arguments: |Option ')(?:--)?([^\s'=]+)", message):
-        near = difflib.get_close_matches(unknown[1], SETTINGS, n=1)
+        named = [key for key in SETTINGS if key.split(".")[-1] == unknown[1]]
+        near = named or difflib.get_close_matches(unknown[1], SETTINGS, n=1)
         return ConfigError(
             f"{unknown[1]}: unknown key, allowed: those of --help" + (f" (did you mean {near[0]}?)" if near else "")
         )

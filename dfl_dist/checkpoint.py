@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,5 +135,10 @@ def load_client(folder: Path, client: int, manifest: Mapping[str, Any]) -> dict[
         raise ConfigError(f"resume: {path} cannot be read: {error.strerror}; {before(folder)}") from error
     if hashlib.sha256(content).hexdigest() != manifest["files"][path.name]["sha256"]:
         raise ConfigError(f"resume: {path} is damaged: its checksum is not the manifest's; {before(folder)}")
-    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
+        if (state["client"], state["round"]) != (client, round_of(folder)):
+            raise KeyError("client")
+    except (RuntimeError, pickle.UnpicklingError, KeyError, TypeError) as error:
+        raise ConfigError(f"resume: {path} is not the state of client {client}; {before(folder)}") from error
     return state

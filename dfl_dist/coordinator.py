@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from dfl_dist import checkpoint
 from dfl_dist.control import Control, Decision, Operation, Plan
 from dfl_dist.layout import Layout
 from dfl_dist.metrics import LineFile, RankReport, find_fault, record
@@ -74,7 +75,9 @@ class Coordinator:
             others = self.control.read_reports(self.pending.pop(number))
             reports = [self.own.pop(number), *map(RankReport.unpack, others)]
             expected = expected_push_weights(self.graphs[number], self.push_weights)
-            self.fault = self.fault or find_fault(number, reports, expected, self.layout.owners())
+            if self.fault is None and (fault := find_fault(number, reports, expected, self.layout.owners())):
+                good = next(reversed(checkpoint.complete(self.folder)), None)
+                self.fault = fault + (f"; the last good checkpoint is {good}" if good else "")
             self.push_weights = [weight for report in reports for weight in report.push_weights]
             self.reports[number] = reports
             if self.stop_reason is None and any(report.wants_stop for report in reports):

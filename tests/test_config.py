@@ -1,0 +1,172 @@
+"""Settings: parsing, one-line refusals, rows and defaults, the two YAML files of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from dfl_dist.algorithms import ALGORITHMS
+from dfl_dist.arguments import parse
+from dfl_dist.cli import main as cli
+from dfl_dist.config import (
+    SETTINGS,
+    Config,
+    ConfigError,
+    changed_on_resume,
+    count_clients,
+    dump,
+    get,
+    load,
+    lookup,
+    replace,
+    resolve,
+)
+
+
+def settle(*argv: str, num_clients: int = 8) -> Config:
+    config = replace(Config(), parse(list(argv)))
+    return resolve(config, ALGORITHMS[config.algorithm], "digits_mlp", num_clients)
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        ("--local.rho abc", "local.rho: given abc, allowed: a number, 0 or more | null"),
+        ("--local.rho -1", "local.rho: given -1.0, allowed: a number, 0 or more | null"),
+        ("--local.rho nan", "local.rho: given nan, allowed: a number, 0 or more | null"),
+        ("--local.rho inf", "local.rho: given inf, allowed: a number, 0 or more | null"),
+        ("--local.rho", "local.rho: given nothing, allowed: a number, 0 or more | null"),
+        ("--local.rh 2", "local.rh: unknown key, allowed: those of --help (did you mean local.rho?)"),
+        ("--lr 2", "lr: unknown key, allowed: those of --help (did you mean local.lr?)"),
+        ("hello", "hello: unknown key, allowed: those of --help"),
+        ("--rounds 1.5", "rounds: given 1.5, allowed: a whole number, 1 or more"),
+        ("--rounds 0", "rounds: given 0, allowed: a whole number, 1 or more"),
+        ("--local.step y", "local.step: given y, allowed: x | z | null"),
+        ("--local.batch_size -4", "local.batch_size: given -4, allowed: a whole number, 0 or more"),
+        ("--local.momentum 1", "local.momentum: given 1.0, allowed: a number, 0 or more, below 1 | null"),
+        ("--threads 0", "threads: given 0, allowed: a whole number, 1 or more | auto"),
+        ("--threads many", "threads: given many, allowed: a whole number, 1 or more | auto"),
+        ("--deterministic maybe", "deterministic: given maybe, allowed: true or false"),
+        ("--local.steps 2 --local.epochs 3", "local.steps: given 2 beside local.epochs 3, allowed: only one"),
+        ("--graph.out_degree 8", "graph.out_degree: given 8, allowed: 0 to 7, below the number of clients (8)"),
+        ("--graph.kind file", "graph.file: given None, allowed: a file, with graph.kind file"),
+        ("--graph.kind ring --graph.file f", "graph.file: given f, allowed: null, with graph.kind ring"),
+        ("--config nowhere.yaml", "config: File does not exist: "),
+    ],
+)
+def test_a_mistake_is_one_line(argv: str, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        settle(*argv.split())
+    assert str(error.value).startswith(line)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("local: {rh: 3}", "local.rh: unknown key, allowed: those of --help (did you mean local.rho?)"),
+        ("local: {rho: abc}", "local.rho: given abc, allowed: a number, 0 or more | null"),
+        ("local: 4", "local: given 4, allowed: a mapping"),
+        ("seeds: 4", "seeds: unknown key, allowed: those of --help (did you mean seed?)"),
+    ],
+)
+def test_a_mistake_in_yaml_is_one_line(tmp_path: Path, text: str, line: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        parse(["--config", str(tmp_path / "a.yaml")])
+    assert str(error.value) == line
+
+
+def test_command_line_overrides_yaml_and_only_given_keys_are_given(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("rounds: 3\nlocal: {rho: 1e-2, lr: 0.5}\n")
+    given = parse(["--config", str(tmp_path / "a.yaml"), "--local.rho", "0.2", "--threads", "auto"])
+    assert given == {"rounds": 3, "local.rho": 0.2, "local.lr": 0.5, "threads": "auto"}
+
+
+def test_null_takes_the_row_then_the_default() -> None:
+    plain = settle()
+    assert (plain.local.rho, plain.local.momentum, plain.local.epochs) == (0.1, 0.9, 5)
+    assert (plain.graph.kind, plain.graph.out_degree, plain.local.step) == ("random_directed", 3, "x")
+    assert settle("--algorithm", "sgp").local.epochs == 1
+    assert settle("--algorithm", "sgp", "--local.rho", "0.3").local.rho == 0.3
+    assert settle("--local.steps", "9").local.epochs is None
+    assert settle(num_clients=2).graph.out_degree == 1
+    assert settle(num_clients=1).graph.out_degree == 0
+    assert settle("--graph.file", "f").graph.kind == "file"
+
+
+def test_every_row_fills_only_keys_that_can_be_null() -> None:
+    for row in ALGORITHMS.values():
+        assert all(SETTINGS[key].default is None for key in row)
+        for key, value in row.items():
+            assert get(replace(Config(), {key: value}), key) == value
+
+
+@pytest.mark.parametrize(
+    ("argv", "world_size", "torchrun", "clients"),
+    [("", 1, False, 8), ("", 4, True, 4), ("--rank0 coordinator", 4, True, 3), ("--num_clients 9", 4, True, 9)],
+)
+def test_number_of_clients(argv: str, world_size: int, torchrun: bool, clients: int) -> None:
+    assert count_clients(replace(Config(), parse(argv.split())), world_size, torchrun) == clients
+
+
+def test_ranks_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_clients: given 3, allowed: 4 or more: there are 4 ranks"):
+        count_clients(Config(num_clients=3), 4, True)
+    with pytest.raises(ConfigError, match="rank0: given coordinator with 1 rank"):
+        count_clients(Config(rank0="coordinator"), 1, True)
+
+
+def test_dump_and_load_keep_nulls(tmp_path: Path) -> None:
+    asked = replace(Config(), {"rounds": 7, "local.steps": 3, "out": "x"})
+    dump(asked, tmp_path / "config.yaml", without=("out", "resume"))
+    assert "out:" not in (tmp_path / "config.yaml").read_text()
+    assert load(tmp_path / "config.yaml") == replace(asked, {"out": None})
+    given = parse(["--config", str(tmp_path / "config.yaml")])
+    assert replace(Config(), given) == replace(asked, {"out": None}), "the file repeats the run"
+    assert given["local.rho"] is None
+    dump(settle(), tmp_path / "resolved.yaml")
+    assert load(tmp_path / "resolved.yaml") == settle()
+
+
+def test_what_may_change_on_resume() -> None:
+    free = {"rounds": 99, "timeout_s": 1.0, "backend": "gloo", "device": "cpu", "threads": 2, "eval.every": 9}
+    assert changed_on_resume(settle(), replace(settle(), free | {"checkpoint.keep": 9})) == []
+    fixed = {"seed": 1, "local.lr": 0.5, "num_clients": 9, "model.name": "a:b", "dtype": "float64", "window": 2}
+    assert sorted(changed_on_resume(settle(), replace(settle(), fixed))) == sorted(fixed)
+
+
+def test_lookup_by_name_and_by_import_path() -> None:
+    registry = {"plain": dump}
+    assert lookup("model.name", "plain", registry) is dump
+    assert lookup("model.name", "dfl_dist.config:load", registry) is load
+    with pytest.raises(
+        ConfigError, match=r"given plan, allowed: plain or package.module:name \(did you mean plain\?\)"
+    ):
+        lookup("model.name", "plan", registry)
+    with pytest.raises(ConfigError, match=r"model\.name: given nowhere:x, which cannot be imported"):
+        lookup("model.name", "nowhere:x", registry)
+
+
+def test_quickstart_file_is_the_defaults() -> None:
+    path = Path(__file__).parent.parent / "configs" / "quickstart.yaml"
+    assert replace(Config(), parse(["--config", str(path)])) == Config()
+
+
+def test_help_has_a_line_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out.splitlines()
+    for key, spec in SETTINGS.items():
+        line = next(line for line in shown if line.startswith(f"  --{key} "))
+        assert spec.metadata["help"] in line
+        assert f"default: {'null' if spec.default is None else spec.default}" in line
+
+
+def test_algorithms_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["algorithms"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["algorithm", "graph.kind", "local.epochs", "local.momentum", "local.rho"]
+    assert [row.split()[0] for row in rows] == list(ALGORITHMS)
+    assert cli(["algorithm"]) == 2
+    assert "did you mean algorithms?" in capsys.readouterr().err
