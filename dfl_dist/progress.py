@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 LINES = 10  # about so many lines for a whole run that nobody watches
+BAR = "round {n_fmt}/{total_fmt} |{bar}| {rate_inv_fmt}  ETA {remaining}{postfix}"
 
 
 class Progress:
@@ -22,7 +23,10 @@ class Progress:
         self.started = time.monotonic()
         self.scores = ""
         self.every = -(-rounds // LINES)
-        self.bar = tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True) if sys.stderr.isatty() else None
+        watched = sys.stderr.isatty()
+        self.bar = (
+            tqdm(total=rounds, initial=done, unit="round", bar_format=BAR, dynamic_ncols=True) if watched else None
+        )
 
     def show(self, line: dict[str, Any]) -> None:
         """Show a recorded round."""

@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 def train(argv: list[str], world: World) -> None:
     """One run on this rank: settings, groups, data and model, rounds, results."""
     planned = assemble.lead(parse(argv), world).to_text() if world.rank == 0 else ""
-    stop = StopSignal().install()
     runtime.connect(world)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=runtime.STARTUP_TIMEOUT_S)
     job = Job.from_text(control.broadcast_text(planned))
@@ -39,6 +38,7 @@ def train(argv: list[str], world: World) -> None:
     clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
     work = assemble.local_work(config)
     coordinator = together(control, lambda: assemble.make_coordinator(job, layout, control, clients, work, backend))
+    stop = StopSignal().install()  # from here on; before, a signal simply ends the process
     rounds = Rounds(
         clients,
         model,

@@ -3,9 +3,12 @@
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,36 +34,64 @@ def environment() -> dict[str, str]:
     return plain | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
 
 
-def start(command: list[str], cwd: Path) -> "subprocess.Popen[str]":
-    """Start a command as the head of a process group of its own."""
-    return subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=environment(),
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+@dataclass(frozen=True)
+class Running:
+    """A command and all the processes that it started, wherever torchrun put them."""
+
+    process: "subprocess.Popen[str]"
+    token: str
+
+    def members(self) -> list[int]:
+        """Those still alive, found by a mark in their environment."""
+        mark, found = f"DFL_TEST_TOKEN={self.token}\0".encode(), []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+        return found
+
+    def kill(self) -> None:
+        while members := self.members():  # again, for those that were just being started
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def ranks(self) -> list[int]:
+        """The ranks of a command made by `ranks`, in rank order."""
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in text.split()]
+
+    def finish(self, timeout_s: float = TIMEOUT_S) -> Finished:
+        """Wait for the command to end by itself."""
+        out, err = self.process.communicate(timeout=timeout_s)
+        return Finished(self.process.returncode, out, err)
 
 
-def finish(process: "subprocess.Popen[str]", timeout_s: float = TIMEOUT_S) -> Finished:
-    """Wait for it; whatever happens, its whole process group is gone afterwards."""
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-        return Finished(process.returncode, out, err)
-    finally:
-        end_group(process)
-
-
-def end_group(process: "subprocess.Popen[str]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+@contextlib.contextmanager
+def running(command: list[str], cwd: Path) -> Iterator[Running]:
+    """Start a command; whatever happens, none of its processes is left afterwards."""
+    token = secrets.token_hex(8)
+    env = environment() | {"DFL_TEST_TOKEN": token}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=cwd, env=env, text=True, **pipes) as process:  # type: ignore[call-overload]
+        job = Running(process, token)
+        try:
+            yield job
+        finally:
+            job.kill()
 
 
 def run(command: list[str], cwd: Path, timeout_s: float = TIMEOUT_S) -> Finished:
-    return finish(start(command, cwd), timeout_s)
+    with running(command, cwd) as job:
+        return job.finish(timeout_s)
+
+
+def wait_for_rounds(folder: Path, count: int, timeout_s: float = TIMEOUT_S) -> None:
+    """Wait until a run has recorded so many rounds."""
+    end, path = time.monotonic() + timeout_s, folder / "metrics.jsonl"
+    while not (path.exists() and path.read_text().count("\n") >= count):
+        assert time.monotonic() < end, "the run does not get on"
+        time.sleep(0.02)
 
 
 def ranks(world_size: int, target: str, *arguments: str) -> list[str]:

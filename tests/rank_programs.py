@@ -166,24 +166,12 @@ def plans_arrive(arguments: list[str]) -> int:
 
 
 def raise_in_round_3(arguments: list[str]) -> int:
-    return main_with_step(arguments, rank=2, action=raise_error)
-
-
-def hang_in_round_3(arguments: list[str]) -> int:
-    return main_with_step(arguments, rank=2, action=lambda: time.sleep(600))
-
-
-def raise_error() -> None:
-    raise ValueError("the disk of this client is on fire")
-
-
-def main_with_step(arguments: list[str], *, rank: int, action: object) -> int:
-    """The trainer, with something else done on one rank before the local steps of round 3."""
+    """The trainer, with a bug that shows on rank 2 in round 3."""
     original = rounds.Rounds._step_locally
 
     def step(self: rounds.Rounds, round_idx: int) -> None:
-        if round_idx == 3 and self.control.rank == rank:
-            action()  # type: ignore[operator]
+        if round_idx == 3 and self.control.rank == 2:
+            raise ValueError("the disk of this client is on fire")
         original(self, round_idx)
 
     rounds.Rounds._step_locally = step  # type: ignore[method-assign]

@@ -1,11 +1,12 @@
 """Start ranks quickly, for tests: one import of torch, then a fork a rank.
 
 python ranks.py N TARGET [ARGUMENT ...] calls TARGET (`module:function`) with the arguments in N processes that have the
-environment torchrun would give them. It ends when all have, with the first exit code that is not 0.
+environment torchrun would give them. The first that fails makes it ask the others to end, and gives the exit code.
 """
 
 import importlib
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -48,8 +49,16 @@ def main(world_size: int, target: str, arguments: list[str]) -> int:
             sys.stderr.flush()
             os._exit(code)
         pids.append(pid)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    return next((code for code in codes if code), 0)
+    first_failure = 0
+    while pids:
+        pid, status = os.wait()
+        pids.remove(pid)
+        code = os.waitstatus_to_exitcode(status)
+        if code and not first_failure:
+            first_failure = code
+            for other in pids:  # as torchrun does
+                os.kill(other, signal.SIGTERM)
+    return first_failure
 
 
 if __name__ == "__main__":

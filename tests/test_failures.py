@@ -1,0 +1,108 @@
+"""Ranks that die, hang, diverge or lose mass: the rest ends in time and says why; nothing written is lost."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from launching import TESTS, Finished, lines, ranks, run, running, wait_for_rounds
+
+from dfl_dist import checkpoint
+
+SHORT = ("--rounds", "200", "--local.epochs", "1", "--checkpoint.every", "2", "--checkpoint.keep", "0")
+
+
+def torchrun_program(name: str, *arguments: str) -> list[str]:
+    """torchrun on the trainer with something broken in it."""
+    prefix = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=4",
+        "--shutdown-timeout=2",
+    ]
+    return [*prefix, str(TESTS / "rank_programs.py"), name, *arguments]
+
+
+def assert_usable(folder: Path, rounds: int) -> None:
+    """What was written before the failure is whole, and the run can go on from it."""
+    assert [line["round"] for line in lines(folder / "metrics.jsonl")][: rounds - 1] == list(range(rounds - 1))
+    assert checkpoint.complete(folder)
+    again = run(ranks(4, "dfl_dist.train:main", "--resume", str(folder), "--rounds", "6"), folder.parent)
+    assert again.code == 0, again.err
+
+
+def ended_alone(command: list[str], cwd: Path) -> Finished:
+    """Run a command that must end by itself, with no process left behind."""
+    with running(command, cwd) as job:
+        done = job.finish()
+        assert not job.members(), "processes were left behind"
+    return done
+
+
+def test_a_rank_that_raises_ends_the_whole_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = torchrun_program("raise_in_round_3", "--out", str(folder), *SHORT, "--timeout_s", "20")
+    done = ended_alone(command, tmp_path)
+    assert done.code == 1
+    assert "[rank 2] failed in round 3" in done.err
+    assert "ValueError: the disk of this client is on fire" in done.err
+    assert done.err.count("Traceback") <= 2, "the rank's own and torchrun's, not one a rank"
+    assert_usable(folder, 3)
+
+
+def test_a_rank_that_hangs_is_noticed_at_the_timeout(tmp_path: Path) -> None:
+    """Stopped by SIGSTOP: the process is there, its connections too, and nothing comes."""
+    folder = tmp_path / "run"
+    command = ranks(4, "dfl_dist.train:main", "--out", str(folder), *SHORT, "--timeout_s", "3")
+    with running(command, tmp_path) as job:
+        wait_for_rounds(folder, 3)
+        *others, stopped = job.ranks()
+        os.kill(stopped, signal.SIGSTOP)
+        started = time.monotonic()
+        while not all(map(has_ended, others)):
+            assert time.monotonic() - started < 20, "the others hang"
+            time.sleep(0.05)
+        os.kill(stopped, signal.SIGKILL)
+        done = job.finish()
+    assert done.code == 1
+    assert "waited for" in done.err
+    assert "rank 3" in done.err
+    assert_usable(folder, 3)
+
+
+def has_ended(pid: int) -> bool:
+    """Gone, or waiting for its parent to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_lost_mass_stops_the_run_and_names_round_and_rank(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = ("--out", str(folder), "--rounds", "50", "--local.epochs", "1", "--eval.every", "50")
+    done = ended_alone(ranks(4, "rank_programs:lose_mass", *arguments), tmp_path)
+    assert done.code == 1
+    assert done.err.count("dfl_dist: round 4: push-sum lost mass") == 1
+    assert "on rank 1" in done.err
+    assert len(lines(folder / "metrics.jsonl")) <= 7, "it stops within two rounds, not at the next evaluation"
+
+
+def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    arguments = ("--out", str(folder), "--rounds", "60", "--local.lr", "0.1", "--checkpoint.every", "1")
+    done = ended_alone(
+        ranks(2, "dfl_dist.train:main", *arguments, "--num_clients", "8", "--checkpoint.keep", "1"), tmp_path
+    )
+    assert done.code == 1
+    assert done.err.count("dfl_dist: ") == 1
+    assert "the training diverged" in done.err
+    assert "--local.clip_norm 10" in done.err
+    (good,) = checkpoint.complete(folder)
+    assert f"the last good checkpoint is {good}" in done.err
+    recorded = lines(folder / "metrics.jsonl")
+    assert recorded[-1]["train_loss"] is None or recorded[-1]["train_loss"] > 1e6
+    assert checkpoint.round_of(good) == len(recorded) - 1, "everything before the round that went wrong"
