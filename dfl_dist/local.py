@@ -47,6 +47,11 @@ def batches(
         yield order[start : start + batch_size]
 
 
+def default_generator(device: torch.device) -> torch.Generator:
+    """The generator that dropout draws from; seeding it alone is much cheaper than `torch.manual_seed`."""
+    return torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
+
+
 def local_steps(
     model: FlatModel,
     x: Tensor,
@@ -65,6 +70,7 @@ def local_steps(
     The step `z` moves x by lr·w·v instead, so that z moves by lr·v.
     """
     velocity.zero_()
+    masks = default_generator(x.device)
     params, grads = model.params, model.grads
     step_size = lr * w if rule.step == "z" else lr
     loss_sum, samples = torch.zeros((), dtype=torch.float64, device=x.device), 0
@@ -73,13 +79,12 @@ def local_steps(
         inputs, targets = shard.inputs[rows], shard.targets[rows]
         mask_seed = int(dropout.integers(2**63))
         torch.div(x, w, out=params)
-        torch.manual_seed(mask_seed)
+        masks.manual_seed(mask_seed)
         loss = model.gradient(inputs, targets)
         if rule.rho > 0:
             norm = torch.linalg.vector_norm(grads)
-            grads.div_(torch.where(norm > 0, norm, torch.ones_like(norm)))
-            params.add_(grads, alpha=rule.rho)
-            torch.manual_seed(mask_seed)
+            params.addcdiv_(grads, torch.where(norm > 0, norm, torch.ones_like(norm)), value=rule.rho)
+            masks.manual_seed(mask_seed)
             model.gradient(inputs, targets)
         if rule.clip_norm is not None:
             norm = torch.linalg.vector_norm(grads)
