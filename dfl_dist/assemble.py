@@ -1,5 +1,7 @@
 """From a job to the objects that run it: model, data, clients, transport, rank 0's coordinator."""
 
+import logging
+import os
 import socket
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,9 +15,8 @@ from dfl_dist.control import Control
 from dfl_dist.coordinator import Coordinator
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import DATASETS, Dataset
-from dfl_dist.evaluate import EvalSchedule
 from dfl_dist.flat import FlatModel
-from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job
+from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job, write_settings
 from dfl_dist.layout import Layout
 from dfl_dist.local import LocalRule, Shard
 from dfl_dist.models import MODELS
@@ -24,6 +25,7 @@ from dfl_dist.rounds import Clients, LocalWork
 from dfl_dist.runtime import World
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -184,7 +186,9 @@ def make_coordinator(
     run_folder.write_environment(
         folder, facts | {"threads": [int(count) for count in threads], "resumed_after": job.rounds_done}
     )
-    run_folder.cut_back(folder, job.rounds_done, EvalSchedule(config.eval.every, config.eval.clients_every))
+    run_folder.cut_back(folder, job.rounds_done, drop_last_scores=job.drop_last_scores)
+    write_settings(job)
+    tell_start(job, control.world_size, backend, devices[-1], clients.x.shape[1])
     return Coordinator(
         control,
         schedule,
@@ -195,3 +199,17 @@ def make_coordinator(
         lr_of=work.lr_of,
         push_weights=weights.tolist(),
     )
+
+
+def tell_start(job: Job, world_size: int, backend: str, device: str, parameters: int) -> None:
+    """Say once what begins here, on what, and where it is kept."""
+    config, shown = job.resolved, os.path.relpath(known(job.folder))
+    log.info(
+        "%s on %s: %d clients on %d ranks (%s, %s), %s with %d parameters",
+        *(config.algorithm, config.data.name, config.num_clients, world_size, device, backend),
+        *(config.model.name, parameters),
+    )
+    if job.checkpoint:
+        log.info("goes on after round %d in %s (--resume never begins anew)", job.rounds_done, shown)
+    else:
+        log.info("run folder: %s", shown)

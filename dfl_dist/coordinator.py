@@ -44,17 +44,20 @@ class Coordinator:
         self.metrics, self.topology = LineFile(folder / "metrics.jsonl"), LineFile(folder / "topology.jsonl")
         self.progress = Progress(done=rounds_done, rounds=rounds)
 
-    def plan(self, round_idx: int, wish: str | None) -> Plan:
-        """Decide whether there is such a round, sample its graph, start telling everybody."""
-        if wish or (self.folder / "STOP").exists():
-            self.stop_reason = self.stop_reason or wish or "a STOP file"
+    def decide(self, wish: str | None) -> Decision:
+        """Whether there is to be another round, as far as is known now."""
+        if self.stop_reason is None:
+            self.stop_reason = wish or ("a STOP file" if (self.folder / "STOP").exists() else None)
         if self.fault:
-            plan = Plan(Decision.ABORT)
-        elif self.stop_reason:
-            plan = Plan(Decision.STOP)
-        else:
+            return Decision.ABORT
+        return Decision.STOP if self.stop_reason else Decision.GO_ON
+
+    def plan(self, round_idx: int, decision: Decision) -> Plan:
+        """Sample the graph of a round, if there is to be one, and start telling everybody."""
+        plan = Plan(decision)
+        if decision is Decision.GO_ON:
             self.graphs[round_idx] = self.schedule.graph(round_idx)
-            plan = Plan(Decision.GO_ON, self.graphs[round_idx])
+            plan = Plan(decision, self.graphs[round_idx])
         self.control.send_plan(round_idx, plan)
         return plan
 

@@ -12,6 +12,7 @@ from dfl_dist import checkpoint, run_folder
 from dfl_dist.algorithms import ALGORITHMS
 from dfl_dist.config import Config, ConfigError, choose, count_clients, dump, from_mapping, get, known, replace, resolve
 from dfl_dist.data.datasets import DATASETS
+from dfl_dist.evaluate import EvalSchedule
 from dfl_dist.randomness import stream
 from dfl_dist.runtime import World, run_id
 from dfl_dist.topology import SCHEDULES, Schedule
@@ -27,6 +28,7 @@ class Job:
     start_id: str  # names this start of it
     folder: Path | None = None
     checkpoint: Path | None = None
+    drop_last_scores: bool = False  # the round before the checkpoint was evaluated only for being the last then
 
     def to_text(self) -> str:
         return json.dumps(dataclasses.asdict(self), default=str)
@@ -34,14 +36,9 @@ class Job:
     @classmethod
     def from_text(cls, text: str) -> "Job":
         values = json.loads(text)
-        paths = {key: Path(values[key]) if values[key] else None for key in ("folder", "checkpoint")}
-        return cls(
-            from_mapping(values["asked"]),
-            from_mapping(values["resolved"]),
-            values["token"],
-            values["start_id"],
-            **paths,
-        )
+        values |= {key: from_mapping(values[key]) for key in ("asked", "resolved")}
+        values |= {key: Path(values[key]) for key in ("folder", "checkpoint") if values[key]}
+        return cls(**values)
 
     @property
     def rounds_done(self) -> int:
@@ -62,14 +59,10 @@ def plan_job(given: Mapping[str, Any], world: World) -> Job:
     asked = replace(found.asked, given)
     resolved = settle(asked, world, default_clients=found.resolved.num_clients)
     run_folder.check_continuation(found, resolved)
-    return Job(
-        asked,
-        resolved,
-        run_folder.read_environment(found.folder).get("run", ""),
-        secrets.token_hex(8),
-        found.folder,
-        found.checkpoint,
-    )
+    token = run_folder.read_environment(found.folder).get("run", "")
+    schedule = EvalSchedule(found.resolved.eval.every, found.resolved.eval.clients_every)
+    off_schedule = not schedule.due(found.rounds_done - 1, last=False)
+    return Job(asked, resolved, token, secrets.token_hex(8), found.folder, found.checkpoint, off_schedule)
 
 
 def settle(asked: Config, world: World, default_clients: int | None = None) -> Config:
@@ -99,17 +92,23 @@ def make_schedule(resolved: Config) -> Schedule:
 
 
 def open_folder(job: Job) -> Job:
-    """Rank 0: make or reopen the run folder and write down what was asked and what is in force."""
+    """Rank 0: make or reopen the run folder, with a sign in it by which the others know that they see it too."""
     try:
         folder = job.folder or run_folder.claim(job.resolved.out, job.resolved.algorithm, job.resolved.data.name)
         (folder / "STOP").unlink(missing_ok=True)
-        run_folder.write_environment(folder, {"run": job.token, "start": job.start_id, "run_id": run_id()})
-        dump(job.asked, folder / "config.yaml", without=run_folder.NOT_ASKED)
-        dump(job.resolved, folder / "resolved.yaml")
+        facts = {"run": job.token, "start": job.start_id, "run_id": run_id()}
+        run_folder.write_environment(folder, run_folder.read_environment(folder) | facts)
         run_folder.point_latest(folder)
     except OSError as error:
         raise ConfigError(f"out: given {job.resolved.out}, which cannot be written: {error}") from error
     return dataclasses.replace(job, folder=folder)
+
+
+def write_settings(job: Job) -> None:
+    """Rank 0: write down what was asked and what is in force."""
+    folder = known(job.folder)
+    dump(job.asked, folder / "config.yaml", without=run_folder.NOT_ASKED)
+    dump(job.resolved, folder / "resolved.yaml")
 
 
 def identity(job: Job, parameters: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def summary(
         f"{ended} after round {done} of {rounds}, {seconds:.1f} s",
         f"mean model: test accuracy {scores['test_accuracy']:.2%}, test loss {scores['test_loss']:.4f}",
         f"consensus distance: {scores['consensus_distance']:.3g}",
-        f"results: {shown}/metrics.jsonl, {shown}/model.pt",
+        f"results: {shown} (model.pt, metrics.jsonl, checkpoints)",
     ]
     if done < rounds:
         lines.append(f"go on with: --resume {shown}")

@@ -209,7 +209,7 @@ class Rounds:
 
     def _first_graph(self, start: int) -> Graph:
         if self.coordinator:
-            plan = self.coordinator.plan(start, None)
+            plan = self.coordinator.plan(start, Decision.GO_ON)
         else:
             self.control.expect_plan(start)
             plan = self.control.receive_plan(start)
@@ -222,7 +222,7 @@ class Rounds:
         if self.coordinator:
             self.coordinator.expect(round_idx)
             if round_idx + 1 < rounds:
-                self.planned = self.coordinator.plan(round_idx + 1, self.wish_to_stop())
+                self.planned = self.coordinator.plan(round_idx + 1, self.coordinator.decide(self.wish_to_stop()))
         elif round_idx + 1 < rounds:
             self.control.expect_plan(round_idx + 1)
 

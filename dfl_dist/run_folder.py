@@ -19,7 +19,6 @@ from torch import Tensor
 
 from dfl_dist import checkpoint
 from dfl_dist.config import Config, ConfigError, changed_on_resume, get, load, refusal
-from dfl_dist.evaluate import EvalSchedule
 from dfl_dist.flat import FlatModel
 from dfl_dist.metrics import read_lines
 
@@ -139,7 +138,7 @@ def check_seen(folder: Path, start_id: str) -> None:
         time.sleep(0.2)
 
 
-def cut_back(folder: Path, rounds_done: int, schedule: EvalSchedule) -> None:
+def cut_back(folder: Path, rounds_done: int, *, drop_last_scores: bool) -> None:
     """Drop what was recorded after a checkpoint, and a torn line.
 
     The scores of a round that was evaluated only because it was the last one go too: so the files of a resumed run end
@@ -151,10 +150,9 @@ def cut_back(folder: Path, rounds_done: int, schedule: EvalSchedule) -> None:
             raise ConfigError(
                 f"resume: {folder / name} has {len(lines)} of the {rounds_done} rounds before the checkpoint"
             )
-        for line in lines[-1:]:
-            if not schedule.due(line["round"], last=False):
-                for key in [key for key in line if key.startswith(("test_", "client_accuracy_", "consensus_"))]:
-                    del line[key]
+        if lines and drop_last_scores:
+            scores = ("test_", "client_accuracy_", "consensus_")
+            lines[-1] = {key: value for key, value in lines[-1].items() if not key.startswith(scores)}
         checkpoint.write_atomic(folder / name, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 

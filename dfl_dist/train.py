@@ -78,9 +78,11 @@ def main(argv: list[str] | None = None) -> int:
         if world.rank == 0:
             print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
         code = 2 if isinstance(error, ConfigError) else 1
-    except (PeerError, KeyboardInterrupt) as error:
-        log.error("%s", error if isinstance(error, PeerError) else "interrupted")
+    except PeerError as error:
+        log.error("%s", error)
         leave_at_once(1)
+    except KeyboardInterrupt:
+        leave_at_once(130)
     except Exception:
         log.exception("failed")
         leave_at_once(1)

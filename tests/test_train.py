@@ -138,7 +138,7 @@ def test_torchrun_without_arguments_again_and_again(tmp_path: Path) -> None:
         done = run(torchrun(4, "--rounds", "2"), tmp_path)
         assert done.code == 0, done.err
         name = f"runs/dfedsgpsm-digits-00{number}"
-        assert f"results: {name}/metrics.jsonl, {name}/model.pt" in done.out
+        assert f"results: {name} (model.pt, metrics.jsonl" in done.out
         assert "finished after round 2 of 2" in done.out
         assert (tmp_path / "runs" / "latest").resolve() == (tmp_path / name).resolve()
         assert "round 2/2  loss" in done.err
