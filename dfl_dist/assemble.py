@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dfl_dist import checkpoint, run_folder, runtime
+from dfl_dist.clients import Clients, LocalWork
 from dfl_dist.config import Config, ConfigError, choose, known, lookup
 from dfl_dist.control import Control
 from dfl_dist.coordinator import Coordinator
@@ -21,7 +22,7 @@ from dfl_dist.layout import Layout
 from dfl_dist.local import LocalRule, Shard
 from dfl_dist.models import MODELS
 from dfl_dist.randomness import stream, torch_seed
-from dfl_dist.rounds import Clients, LocalWork
+from dfl_dist.rounds import Checkpoints
 from dfl_dist.runtime import World
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
@@ -101,7 +102,7 @@ def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> 
     indices = partition.load(known(job.folder) / "partition.npz", block)
     shards = [to_device(dataset.train_inputs[index], dataset.train_targets[index], model) for index in indices]
     x = model.params.repeat(len(block), 1)
-    clients = Clients(block, x, torch.ones(len(block), dtype=torch.float64), shards, [None] * len(block))
+    clients = Clients(block, x, torch.ones(len(block), dtype=torch.float64), shards)
     if job.checkpoint:
         manifest = checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
         for row, client in enumerate(block):
@@ -123,6 +124,14 @@ def local_work(config: Config) -> LocalWork:
         clip_norm=local.clip_norm,
     )
     return LocalWork(rule, local.lr, local.lr_decay, local.batch_size, local.epochs, local.steps, config.seed)
+
+
+def checkpoints(job: Job, parameters: int, layout: Layout) -> Checkpoints:
+    """When and where the clients' states are written."""
+    settings = job.resolved.checkpoint
+    return Checkpoints(
+        known(job.folder), settings.every, settings.keep, identity(job, parameters), layout.largest_block
+    )
 
 
 def choose_backend(config: Config, world: World, layout: Layout, control: Control, model: FlatModel) -> str:

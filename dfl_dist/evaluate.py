@@ -1,5 +1,6 @@
 """How good the mean model and the clients' own models are, and how far apart."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from torch.nn import functional
 
 from dfl_dist.control import Control
 from dfl_dist.flat import FlatModel
+from dfl_dist.layout import Layout
 from dfl_dist.local import Shard
 
 CHUNK = 1000  # test samples a forward pass
@@ -49,45 +51,38 @@ def score(model: FlatModel, params: Tensor, test: Shard) -> tuple[int, float]:
     return correct, loss
 
 
-def mean_model(control: Control, x: Tensor, num_clients: int) -> Tensor:
-    """x̄ = (1/n) Σ x_i over the clients of all ranks; x: [m, d]."""
-    total = control.all_reduce(x.sum(dim=0, dtype=torch.float64).cpu(), "sum their models")
-    return (total / num_clients).to(device=x.device, dtype=x.dtype)
+class Evaluator:
+    """Evaluates the clients of all ranks together; each rank takes its part of the test set."""
 
+    def __init__(self, control: Control, model: FlatModel, test: Shard, layout: Layout) -> None:
+        self.control, self.model, self.test = control, model, test
+        self.num_clients, self.block = layout.num_clients, layout.blocks[control.rank]
+        hosts, rank = layout.client_ranks, control.rank
+        first, last = (hosts.index(rank), hosts.index(rank) + 1) if self.block else (0, 0)
+        part = slice(len(test) * first // len(hosts), len(test) * last // len(hosts))
+        self.part = Shard(test.inputs[part], test.targets[part])
 
-def evaluate(
-    control: Control,
-    model: FlatModel,
-    x: Tensor,
-    w: Tensor,
-    clients: range,
-    num_clients: int,
-    test: Shard,
-    my_part: slice,
-    *,
-    each_client: bool,
-) -> Evaluation:
-    """Accuracy and loss of x̄, the test set divided over the ranks; the mean ‖z_i − x̄‖; on request each z_i."""
-    mean = mean_model(control, x, num_clients)
-    sums = torch.zeros(3 + num_clients, dtype=torch.float64)
-    part = Shard(test.inputs[my_part], test.targets[my_part])
-    sums[0], sums[1] = score(model, mean, part)
-    for row, client in enumerate(clients):
-        z = x[row] / float(w[row])
-        sums[2] += float(torch.linalg.vector_norm(z - mean, dtype=torch.float64))
+    def mean_model(self, x: Tensor) -> Tensor:
+        """x̄ = (1/n) Σ x_i over the clients of all ranks; x: [m, d]."""
+        total = self.control.all_reduce(x.sum(dim=0, dtype=torch.float64).cpu(), "sum their models")
+        return (total / self.num_clients).to(device=x.device, dtype=x.dtype)
+
+    def evaluate(self, x: Tensor, w: Tensor, *, each_client: bool) -> Evaluation:
+        """Accuracy and loss of x̄, the mean ‖z_i − x̄‖, and on request the accuracy of every z_i."""
+        mean, size = self.mean_model(x), len(self.test)
+        correct, loss = score(self.model, mean, self.part)
+        distance, own = 0.0, torch.zeros(self.num_clients, dtype=torch.float64)
+        for row, client in enumerate(self.block):
+            z = x[row] / float(w[row])
+            distance += float(torch.linalg.vector_norm(z - mean, dtype=torch.float64))
+            if each_client:
+                own[client] = score(self.model, z, self.test)[0] / size
+        sums = torch.cat([torch.tensor([correct, loss, distance], dtype=torch.float64), own])
+        correct, loss, distance, *accuracies = self.control.all_reduce(sums, "add up their scores").tolist()
+        scores = {"test_accuracy": correct / size, "test_loss": loss / size}
+        scores["consensus_distance"] = distance / self.num_clients
         if each_client:
-            sums[3 + client] = score(model, z, test)[0] / len(test)
-    control.all_reduce(sums, "add up their scores")
-    scores = {
-        "test_accuracy": float(sums[0]) / len(test),
-        "test_loss": float(sums[1]) / len(test),
-        "consensus_distance": float(sums[2]) / num_clients,
-    }
-    if each_client:
-        own = sums[3:]
-        scores |= {
-            "client_accuracy_mean": float(own.mean()),
-            "client_accuracy_min": float(own.min()),
-            "client_accuracy_max": float(own.max()),
-        }
-    return Evaluation(mean, scores)
+            scores["client_accuracy_mean"] = math.fsum(accuracies) / self.num_clients
+            scores["client_accuracy_min"] = min(accuracies)
+            scores["client_accuracy_max"] = max(accuracies)
+        return Evaluation(mean, scores)

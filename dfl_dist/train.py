@@ -11,12 +11,13 @@ from typing import NoReturn
 from dfl_dist import assemble, run_folder, runtime
 from dfl_dist.arguments import parse
 from dfl_dist.assemble import together
+from dfl_dist.clients import Exchange
 from dfl_dist.config import ConfigError, known
 from dfl_dist.control import Control
-from dfl_dist.evaluate import EvalSchedule
-from dfl_dist.job import Job, identity
+from dfl_dist.evaluate import EvalSchedule, Evaluator
+from dfl_dist.job import Job
 from dfl_dist.layout import spread
-from dfl_dist.rounds import Checkpoints, Rounds, RunFaultError
+from dfl_dist.rounds import Rounds, RunFaultError
 from dfl_dist.runtime import StopSignal, World
 from dfl_dist.waiting import PeerError
 
@@ -37,19 +38,19 @@ def train(argv: list[str], world: World) -> None:
     transport = assemble.open_transport(config, layout, world.rank, backend, model)
     clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
     work = assemble.local_work(config)
+    test = assemble.to_device(dataset.test_inputs, dataset.test_targets, model)
     coordinator = together(control, lambda: assemble.make_coordinator(job, layout, control, clients, work, backend))
     stop = StopSignal().install()  # from here on; before, a signal simply ends the process
     rounds = Rounds(
         clients,
         model,
         work,
-        layout=layout,
         control=control,
-        transport=transport,
+        exchange=Exchange(clients, transport, layout, world.rank) if transport else None,
         coordinator=coordinator,
-        test=assemble.to_device(dataset.test_inputs, dataset.test_targets, model),
+        evaluator=Evaluator(control, model, test, layout),
         eval_schedule=EvalSchedule(config.eval.every, config.eval.clients_every),
-        checkpoints=Checkpoints(folder, config.checkpoint.every, config.checkpoint.keep, identity(job, model.size)),
+        checkpoints=assemble.checkpoints(job, model.size, layout),
         wish_to_stop=lambda: stop.received,
     )
     control.timeout_s = config.timeout_s

@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dfl_dist import mixing, rounds, runtime
+from dfl_dist import clients, mixing, runtime
 from dfl_dist.control import Control, Decision, Plan
+from dfl_dist.flat import FlatModel
 from dfl_dist.layout import routes, spread
 from dfl_dist.randomness import stream
 from dfl_dist.runtime import World
@@ -35,14 +36,14 @@ def gloo(group: dist.ProcessGroup, size: int, *, window: int, timeout_s: float =
 def transports_agree(arguments: list[str]) -> int:
     """Random graphs over every transport: each row arrives where it should, with the bits it was sent with."""
     world, group = connect()
-    size, clients = 1003, 2 * world.size + 1
-    layout = spread(clients, world.size)
+    size, num_clients = 1003, 2 * world.size + 1
+    layout = spread(num_clients, world.size)
     mine = layout.blocks[world.rank]
     batched = BatchedTransport(group, timeout_s=60, size=size, dtype=torch.float32, device=CPU)
     kinds: list[Transport] = [gloo(group, size, window=1), gloo(group, size, window=4), batched]
     for round_idx in range(20):
         # Out-degree 0 now and then: a rank that neither sends nor receives.
-        graph = random_directed(clients, stream(0, "graph", round_idx=round_idx), out_degree=round_idx % 4)
+        graph = random_directed(num_clients, stream(0, "graph", round_idx=round_idx), out_degree=round_idx % 4)
         outgoing, incoming = routes(graph, layout, world.rank)
         for transport in kinds:
             transport.expect(round_idx, 0, list(incoming.items()))
@@ -167,14 +168,14 @@ def plans_arrive(arguments: list[str]) -> int:
 
 def raise_in_round_3(arguments: list[str]) -> int:
     """The trainer, with a bug that shows on rank 2 in round 3."""
-    original = rounds.Rounds._step_locally
+    original = clients.Clients.step
 
-    def step(self: rounds.Rounds, round_idx: int) -> None:
-        if round_idx == 3 and self.control.rank == 2:
+    def step(self: clients.Clients, round_idx: int, model: FlatModel, work: clients.LocalWork) -> None:
+        if round_idx == 3 and os.environ["RANK"] == "2":
             raise ValueError("the disk of this client is on fire")
-        original(self, round_idx)
+        original(self, round_idx, model, work)
 
-    rounds.Rounds._step_locally = step  # type: ignore[method-assign]
+    clients.Clients.step = step  # type: ignore[method-assign]
     return main(arguments)
 
 
@@ -182,13 +183,13 @@ def lose_mass(arguments: list[str]) -> int:
     """The trainer, with a rank that forgets a part of its w in round 4."""
     original, calls = mixing.scale_rows, [0]
 
-    def forget(graph, clients, x, w, *, out_x, out_w):  # type: ignore[no-untyped-def]
-        original(graph, clients, x, w, out_x=out_x, out_w=out_w)
+    def forget(graph, senders, x, w, *, out_x, out_w):  # type: ignore[no-untyped-def]
+        original(graph, senders, x, w, out_x=out_x, out_w=out_w)
         if calls[0] == 4 and os.environ["RANK"] == "1":
             out_w *= 0.9
         calls[0] += 1
 
-    rounds.scale_rows = forget  # type: ignore[attr-defined]
+    clients.scale_rows = forget  # type: ignore[attr-defined]
     return main(arguments)
 
 

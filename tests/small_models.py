@@ -1,6 +1,6 @@
 """Models for tests, reached by import path."""
 
-from torch import nn
+from torch import Tensor, nn
 
 
 def softmax() -> nn.Module:
@@ -13,3 +13,18 @@ def with_batch_norm() -> nn.Module:
 
 def with_dropout() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 32), nn.Dropout(0.5), nn.Linear(32, 10))
+
+
+class Fragile(nn.Linear):
+    """Gives NaN from its eighth training pass on."""
+
+    passes = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.passes += self.training
+        outputs: Tensor = super().forward(inputs)
+        return outputs * float("nan") if self.training and self.passes > 7 else outputs
+
+
+def fragile() -> nn.Module:
+    return Fragile(64, 10)
