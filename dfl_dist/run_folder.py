@@ -144,15 +144,17 @@ def cut_back(folder: Path, rounds_done: int, *, drop_last_scores: bool) -> None:
     The scores of a round that was evaluated only because it was the last one go too: so the files of a resumed run end
     up as if it had never been interrupted.
     """
+    kept = {}
     for name in ("metrics.jsonl", "topology.jsonl"):
-        lines = [line for line in read_lines(folder / name) if line["round"] < rounds_done]
-        if len(lines) != rounds_done:
+        kept[name] = [line for line in read_lines(folder / name) if line["round"] < rounds_done]
+        if len(kept[name]) != rounds_done:
             raise ConfigError(
-                f"resume: {folder / name} has {len(lines)} of the {rounds_done} rounds before the checkpoint"
+                f"resume: {folder / name} has {len(kept[name])} of the {rounds_done} rounds before the checkpoint"
             )
-        if lines and drop_last_scores:
-            scores = ("test_", "client_accuracy_", "consensus_")
-            lines[-1] = {key: value for key, value in lines[-1].items() if not key.startswith(scores)}
+    if drop_last_scores and rounds_done:
+        scores, last = ("test_", "client_accuracy_", "consensus_"), kept["metrics.jsonl"][-1]
+        kept["metrics.jsonl"][-1] = {key: value for key, value in last.items() if not key.startswith(scores)}
+    for name, lines in kept.items():
         checkpoint.write_atomic(folder / name, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
