@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from dfl_dist.config import SETTINGS, ConfigError, allowed, refusal
+from dfl_dist.config import SETTINGS, ConfigError, allowed, one_line, refusal
 
 
 class WideHelp(argparse.HelpFormatter):
@@ -39,6 +39,8 @@ def parse(argv: list[str] | None = None) -> dict[str, Any]:
         namespace = parser.parse_args(argv, defaults=False)
     except argparse.ArgumentError as error:
         raise explain(error.message) from error
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"config: given a file that cannot be read: {one_line(error)}") from error
     given = {key: value for key, value in namespace.as_flat().__dict__.items() if key != "config"}
     for key, value in given.items():
         if key not in SETTINGS:
@@ -58,4 +60,6 @@ def explain(message: str) -> ConfigError:
         return refusal(bare[1], "nothing", allowed(SETTINGS[bare[1]]) if bare[1] in SETTINGS else "a file")
     if bad := re.match(r'(?s)Parser key "([^"]+)".*(?:Given|Got) value: (.*)', message):
         return refusal(bad[1], bad[2], allowed(SETTINGS[bad[1]]))
+    if message.startswith("Unexpected config"):
+        return ConfigError("config: given a file that is empty or no mapping, allowed: YAML such as local: {rho: 0.2}")
     return ConfigError(re.sub(r'Parser key "(.*?)"', r"\1", " ".join(message.split())))

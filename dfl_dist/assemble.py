@@ -5,13 +5,15 @@ import os
 import socket
 from collections.abc import Callable
 from typing import TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from torch import nn
 
 from dfl_dist import checkpoint, run_folder, runtime
 from dfl_dist.clients import Clients, LocalWork
-from dfl_dist.config import Config, ConfigError, choose, known, lookup
+from dfl_dist.config import Config, ConfigError, choose, known, lookup, one_line, refusal
 from dfl_dist.control import Control
 from dfl_dist.coordinator import Coordinator
 from dfl_dist.data import partition
@@ -24,6 +26,7 @@ from dfl_dist.models import MODELS
 from dfl_dist.randomness import stream, torch_seed
 from dfl_dist.rounds import Checkpoints
 from dfl_dist.runtime import World
+from dfl_dist.topology import Schedule
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
 log = logging.getLogger(__name__)
@@ -53,8 +56,9 @@ def lead(given: dict[str, object], world: World) -> Job:
     if job.checkpoint:
         checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
     opened = open_folder(job)
-    if not job.checkpoint:
-        partition.save(shards, known(opened.folder) / "partition.npz")
+    path = known(opened.folder) / "partition.npz"
+    if not (job.checkpoint and path.exists()):
+        partition.save(shards, path)
     return opened
 
 
@@ -83,12 +87,28 @@ def build(config: Config, world: World) -> tuple[Dataset, FlatModel]:
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
     dataset = choose("data.name", config.data.name, DATASETS).load()
-    make_model = lookup("model.name", config.model.name, MODELS)
     torch.manual_seed(torch_seed(stream(config.seed, "init")))
+    module = make_module(config.model.name, dataset)
     try:
-        return dataset, FlatModel(make_model(), device=pick_device(config, world), dtype=getattr(torch, config.dtype))
+        return dataset, FlatModel(module, device=pick_device(config, world), dtype=getattr(torch, config.dtype))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def make_module(name: str, dataset: Dataset) -> nn.Module:
+    """A model that fits the data: tried on one sample, so that a misfit is told before the run begins."""
+    function = lookup("model.name", name, MODELS)
+    try:
+        module = function()
+        with torch.no_grad():
+            outputs = module.eval()(torch.from_numpy(dataset.train_inputs[:1]))
+        module.train()
+    except Exception as error:  # whatever the user's function does
+        raise ConfigError(f"model.name: given {name}, which does not fit the data: {one_line(error)}") from error
+    classes = int(dataset.train_targets.max()) + 1
+    if outputs.ndim != 2 or outputs.shape[1] < classes:
+        raise refusal("model.name", f"{name}, whose output is {list(outputs.shape)}", f"[batch, {classes} or more]")
+    return module
 
 
 def to_device(inputs: np.ndarray, targets: np.ndarray, model: FlatModel) -> Shard:
@@ -99,7 +119,11 @@ def to_device(inputs: np.ndarray, targets: np.ndarray, model: FlatModel) -> Shar
 
 def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> Clients:
     """The clients of this rank: their shards, and x and w from the start or from a checkpoint."""
-    indices = partition.load(known(job.folder) / "partition.npz", block)
+    path = known(job.folder) / "partition.npz"
+    try:
+        indices = partition.load(path, block)
+    except (OSError, KeyError, ValueError, BadZipFile) as error:
+        raise ConfigError(f"resume: {path} is damaged: {one_line(error)}") from error
     shards = [to_device(dataset.train_inputs[index], dataset.train_targets[index], model) for index in indices]
     x = model.params.repeat(len(block), 1)
     clients = Clients(block, x, torch.ones(len(block), dtype=torch.float64), shards)
@@ -170,7 +194,13 @@ def open_transport(config: Config, layout: Layout, rank: int, backend: str, mode
 
 
 def make_coordinator(
-    job: Job, layout: Layout, control: Control, clients: Clients, work: LocalWork, backend: str
+    job: Job,
+    layout: Layout,
+    control: Control,
+    clients: Clients,
+    work: LocalWork,
+    backend: str,
+    schedule: Schedule | None,
 ) -> Coordinator | None:
     """Rank 0's extra part, with the run's files open; all ranks call it, for what rank 0 must know of them."""
     config, folder = job.resolved, known(job.folder)
@@ -178,7 +208,6 @@ def make_coordinator(
     weights[clients.block.start : clients.block.stop] = clients.w
     control.all_reduce(weights, "tell their push weights")
     ranks = control.gather_text(f"{socket.gethostname()} {clients.x.device} {torch.get_num_threads()}")
-    schedule = make_schedule(config) if control.rank == 0 else None
     control.set_plan_size(layout.num_clients, schedule.max_edges if schedule else 0)
     if schedule is None:
         return None
@@ -195,8 +224,9 @@ def make_coordinator(
     run_folder.write_environment(
         folder, facts | {"threads": [int(count) for count in threads], "resumed_after": job.rounds_done}
     )
-    run_folder.cut_back(folder, job.rounds_done, drop_last_scores=job.drop_last_scores)
-    write_settings(job)
+    run_folder.cut_back(folder, job.rounds_done, job.scores_to_drop)
+    checkpoint.drop_after(folder, job.rounds_done)
+    write_settings(job, backend=backend, device=devices[-1].split(":")[0], threads=int(threads[-1]))
     tell_start(job, control.world_size, backend, devices[-1], clients.x.shape[1])
     return Coordinator(
         control,

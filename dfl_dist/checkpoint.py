@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,13 +74,20 @@ def write_manifest(folder: Path, round_count: int, checksums: Sequence[str], ide
         client_file(client): {"sha256": checksum, "bytes": (folder / client_file(client)).stat().st_size}
         for client, checksum in enumerate(checksums)
     }
+    sync_folder(folder.parent)
     manifest = {"format": FORMAT, "round": round_count, **identity, "files": files}
     write_atomic(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
 
 
 def complete(run: Path) -> list[Path]:
     """The complete checkpoints of a run, oldest first: those whose manifest was written."""
-    return sorted((path.parent for path in (run / "checkpoints").glob("round-*/manifest.json")), key=round_of)
+    return [folder for folder in folders(run) if (folder / "manifest.json").is_file()]
+
+
+def folders(run: Path) -> list[Path]:
+    """The checkpoints of a run, complete or not, oldest first."""
+    found = [path for path in (run / "checkpoints").glob("round-*") if re.fullmatch(r"round-\d{6,}", path.name)]
+    return sorted(found, key=round_of)
 
 
 def round_of(folder: Path) -> int:
@@ -91,12 +99,22 @@ def prune(run: Path, keep: int) -> None:
     if keep == 0:
         return
     kept = complete(run)[-keep:]
-    for folder in (run / "checkpoints").glob("round-*"):
+    for folder in folders(run):
         if folder not in kept and round_of(folder) < round_of(kept[-1]):
-            (folder / "manifest.json").unlink(
-                missing_ok=True
-            )  # first, so that a half-removed one is not taken for whole
-            shutil.rmtree(folder)
+            remove(folder)
+
+
+def drop_after(run: Path, rounds_done: int) -> None:
+    """Remove the checkpoints of rounds that are about to be done again."""
+    for folder in folders(run):
+        if round_of(folder) > rounds_done:
+            remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint, its manifest first, so that a half-removed one is never taken for whole."""
+    (folder / "manifest.json").unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def before(folder: Path) -> str:

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 # Keys that may differ between a run and its continuation; everything else is part of what the run is.
 RESUMABLE = ("rounds", "timeout_s", "backend", "device", "threads", "out", "resume", "eval", "checkpoint")
+LONGEST_TIMEOUT_S = 86400.0
 DEFAULT_CLIENTS = 8  # hosted by one process when there is no torchrun
 
 
@@ -45,10 +46,12 @@ def above(low: float) -> Check:
     return Check(f"above {low:g}", lambda value: bool(low < value < float("inf")))
 
 
-def between(low: float, high: float, *, high_included: bool) -> Check:
-    if high_included:
-        return Check(f"above {low:g}, at most {high:g}", lambda value: bool(low < value <= high))
-    return Check(f"{low:g} or more, below {high:g}", lambda value: bool(low <= value < high))
+def up_to(high: float) -> Check:
+    return Check(f"above 0, at most {high:g}", lambda value: bool(0 < value <= high))
+
+
+def fraction() -> Check:
+    return Check("0 or more, below 1", lambda value: bool(0 <= value < 1))
 
 
 def setting(default: T, text: str, check: Check | None = None) -> T:
@@ -74,8 +77,8 @@ class Local:
     steps: int | None = setting(None, "local steps a round, instead of epochs", at_least(1))
     batch_size: int = setting(32, "mini-batch size; 0 is the whole shard", at_least(0))
     lr: float = setting(0.05, "learning rate of round 0", at_least(0))
-    lr_decay: float = setting(0.998, "factor on the learning rate each round", between(0, 1, high_included=True))
-    momentum: float | None = setting(None, "momentum alpha (null: the algorithm's)", between(0, 1, high_included=False))
+    lr_decay: float = setting(0.998, "factor on the learning rate each round", up_to(1))
+    momentum: float | None = setting(None, "momentum alpha (null: the algorithm's)", fraction())
     rho: float | None = setting(None, "SAM radius; 0 is the plain gradient (null: the algorithm's)", at_least(0))
     step: Literal["x", "z"] | None = setting(
         None, "x: the paper's step; z: scaled by w, so that z moves by lr*v (null: x)"
@@ -126,7 +129,9 @@ class Config:
     window: int = setting(4, "receives posted ahead at a time", at_least(1))
     dtype: Literal["float32", "float64"] = setting("float32", "precision of the model and the frames")
     deterministic: bool = setting(False, "deterministic CUDA algorithms")
-    timeout_s: float = setting(300.0, "longest wait for another rank, in seconds", above(0))
+    timeout_s: float = setting(
+        300.0, "longest wait for another rank, in seconds; longer than a round takes", up_to(LONGEST_TIMEOUT_S)
+    )
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     local: Local = field(default_factory=Local)
@@ -138,6 +143,8 @@ class Config:
         for key, spec in SETTINGS.items():
             check: Check | None = spec.metadata["check"]
             value = get(self, key)
+            if (value is None and not nullable(spec)) or value == "":
+                raise refusal(key, "nothing" if value == "" else "null", allowed(spec))
             if check and value is not None and not isinstance(value, str) and not check.passes(value):
                 raise refusal(key, value, allowed(spec))
         if self.local.steps is not None and self.local.epochs is not None:
@@ -165,6 +172,10 @@ def walk(section: type) -> dict[str, "dataclasses.Field[Any]"]:
 SETTINGS = walk(Config)
 
 
+def nullable(spec: "dataclasses.Field[Any]") -> bool:
+    return type(None) in get_args(spec.type)
+
+
 def allowed(spec: "dataclasses.Field[Any]") -> str:
     """What a setting may be, in words."""
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -176,7 +187,7 @@ def allowed(spec: "dataclasses.Field[Any]") -> str:
         elif option is not type(None):
             check: Check | None = spec.metadata["check"]
             parts.append(words[option] + (f", {check.allowed}" if check else ""))
-    return " | ".join(parts) + (" | null" if type(None) in options else "")
+    return " | ".join(parts) + (" | null" if nullable(spec) else "")
 
 
 def get(config: Config, key: str) -> Any:
@@ -202,8 +213,12 @@ def lookup(key: str, name: str, registry: Mapping[str, T]) -> T:
         raise refusal(key, name, ", ".join(registry) + " or package.module:name", registry)
     try:
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{key}: given {name}, which cannot be imported: {error}") from error
+    except Exception as error:  # whatever the user's module does when it is imported
+        raise ConfigError(f"{key}: given {name}, which cannot be imported: {one_line(error)}") from error
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def choose(key: str, name: str, registry: Mapping[str, T]) -> T:
@@ -277,15 +292,15 @@ def changed_on_resume(old: Config, new: Config) -> list[str]:
     return [key for key in SETTINGS if key.split(".")[0] not in RESUMABLE and get(old, key) != get(new, key)]
 
 
-def dump(config: Config, path: Path, *, without: tuple[str, ...] = ()) -> None:
-    """Write the config as YAML, nulls kept."""
+def dump(config: Config, *, without: tuple[str, ...] = ()) -> str:
+    """The config as YAML, nulls kept."""
     values = {key: value for key, value in dataclasses.asdict(config).items() if key not in without}
-    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    return yaml.safe_dump(values, sort_keys=False)
 
 
 def load(path: Path) -> Config:
-    """Read a config that `dump` wrote."""
+    """Read a file with what `dump` gave."""
     try:
         return from_mapping(yaml.safe_load(path.read_text()))
-    except (OSError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: not a config of a run: {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: not the settings of a run: {one_line(error)}") from error

@@ -53,7 +53,7 @@ class Control:
 
     def set_plan_size(self, num_clients: int, max_edges: int) -> None:
         """Agree on how large a plan may be; only rank 0 knows `max_edges`."""
-        self.plan_room = 3 + num_clients + int(self.broadcast(torch.tensor([max_edges])))
+        self.plan_room = 3 + num_clients + int(self.broadcast(torch.tensor([max_edges]), "the size of plans"))
 
     def send_plan(self, round_idx: int, plan: Plan) -> None:
         """Rank 0: start sending the plan of a round to everybody."""
@@ -110,19 +110,19 @@ class Control:
         assert work is not None
         return self._finish(Operation(work, tensor, f"all ranks to {what}"))
 
-    def broadcast(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tensor: Tensor, what: str) -> Tensor:
         """Rank 0's tensor for everybody, in place."""
-        with blaming("rank 0's word", self.timeout_s):
+        with blaming(f"rank 0 to tell {what}", self.timeout_s):
             work = dist.broadcast(tensor, src=0, async_op=True)
         assert work is not None
-        return self._finish(Operation(work, tensor, "rank 0's word"))
+        return self._finish(Operation(work, tensor, f"rank 0 to tell {what}"))
 
     def broadcast_text(self, text: str) -> str:
         """Rank 0's text for everybody."""
         raw = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        size = int(self.broadcast(torch.tensor([len(raw)])))
+        size = int(self.broadcast(torch.tensor([len(raw)]), "how long a text is"))
         content = raw if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
-        return self.broadcast(content).numpy().tobytes().decode() if size else ""
+        return self.broadcast(content, "a text").numpy().tobytes().decode() if size else ""
 
     def gather_text(self, text: str, *, room: int = 1024) -> list[str]:
         """Every rank's text at rank 0, cut to `room` bytes; nothing elsewhere."""

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Rank 0's extra part. Nobody waits for it: plans go out a round ahead, scalars are read a round later."""
+    """Rank 0's extra part. Nobody waits for it: graphs are sampled a round ahead, scalars are read a round later."""
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Coordinator:
         self.control, self.schedule, self.layout, self.folder = control, schedule, layout, folder
         self.rounds, self.lr_of, self.started = rounds, lr_of, time.monotonic()
         self.push_weights = list(push_weights)  # of every client, after the last round that was read
+        self.next_plan = Plan(Decision.GO_ON)
         self.fault: str | None = None
         self.stop_reason: str | None = None
         self.graphs: dict[int, Graph] = {}
@@ -44,22 +45,20 @@ class Coordinator:
         self.metrics, self.topology = LineFile(folder / "metrics.jsonl"), LineFile(folder / "topology.jsonl")
         self.progress = Progress(done=rounds_done, rounds=rounds)
 
-    def decide(self, wish: str | None) -> Decision:
-        """Whether there is to be another round, as far as is known now."""
-        if self.stop_reason is None:
-            self.stop_reason = wish or ("a STOP file" if (self.folder / "STOP").exists() else None)
-        if self.fault:
-            return Decision.ABORT
-        return Decision.STOP if self.stop_reason else Decision.GO_ON
+    def look_ahead(self, round_idx: int) -> None:
+        """Sample the graph of a round to come."""
+        self.graphs[round_idx] = self.schedule.graph(round_idx)
 
-    def plan(self, round_idx: int, decision: Decision) -> Plan:
-        """Sample the graph of a round, if there is to be one, and start telling everybody."""
-        plan = Plan(decision)
-        if decision is Decision.GO_ON:
-            self.graphs[round_idx] = self.schedule.graph(round_idx)
-            plan = Plan(decision, self.graphs[round_idx])
-        self.control.send_plan(round_idx, plan)
-        return plan
+    def announce(self, round_idx: int, wish: str | None) -> Plan:
+        """Decide whether there is to be such a round, and start telling everybody."""
+        if self.stop_reason is None and self.next_line < round_idx:  # the first round of a start always takes place
+            self.stop_reason = wish or ("a STOP file" if (self.folder / "STOP").exists() else None)
+        if self.fault or self.stop_reason:
+            self.next_plan = Plan(Decision.ABORT if self.fault else Decision.STOP)
+        else:
+            self.next_plan = Plan(Decision.GO_ON, self.graphs[round_idx])
+        self.control.send_plan(round_idx, self.next_plan)
+        return self.next_plan
 
     def expect(self, round_idx: int) -> None:
         """Post the receives of a round's scalars."""

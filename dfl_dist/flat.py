@@ -15,6 +15,8 @@ class FlatModel:
                     f"model.name: the model has the floating-point buffer {name}, allowed: parameters only "
                     "(use GroupNorm instead of BatchNorm)"
                 )
+        if not any(True for _ in model.parameters()):
+            raise ValueError("model.name: the model has no parameters, allowed: one that can be trained")
         self.model = model.to(device=device, dtype=dtype)
         parameters = list(self.model.parameters())
         self.size = sum(parameter.numel() for parameter in parameters)

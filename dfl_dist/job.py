@@ -4,7 +4,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ class Job:
     start_id: str  # names this start of it
     folder: Path | None = None
     checkpoint: Path | None = None
-    drop_last_scores: bool = False  # the round before the checkpoint was evaluated only for being the last then
+    scores_to_drop: list[str] = field(default_factory=list)  # of the checkpoint's round, see `scores_to_drop`
 
     def to_text(self) -> str:
         return json.dumps(dataclasses.asdict(self), default=str)
@@ -59,10 +59,21 @@ def plan_job(given: Mapping[str, Any], world: World) -> Job:
     asked = replace(found.asked, given)
     resolved = settle(asked, world, default_clients=found.resolved.num_clients)
     run_folder.check_continuation(found, resolved)
-    token = run_folder.read_environment(found.folder).get("run", "")
+    token = run_folder.read_environment(found.folder).get("run")
+    if token is None:
+        raise ConfigError(f"resume: {found.folder / 'environment.json'} is missing or damaged, so the run is not known")
+    dropped = scores_to_drop(found, resolved)
+    return Job(asked, resolved, token, secrets.token_hex(8), found.folder, found.checkpoint, dropped)
+
+
+def scores_to_drop(found: run_folder.Continuation, resolved: Config) -> list[str]:
+    """How the names of scores begin that the checkpoint's round has only because it was the last one then."""
+    last = found.rounds_done - 1
+    if last + 1 == resolved.rounds:
+        return []
     schedule = EvalSchedule(found.resolved.eval.every, found.resolved.eval.clients_every)
-    off_schedule = not schedule.due(found.rounds_done - 1, last=False)
-    return Job(asked, resolved, token, secrets.token_hex(8), found.folder, found.checkpoint, off_schedule)
+    of_mean = [] if schedule.due(last, last=False) else ["test_", "consensus_"]
+    return of_mean + ([] if schedule.each_client(last, last=False) else ["client_accuracy_"])
 
 
 def settle(asked: Config, world: World, default_clients: int | None = None) -> Config:
@@ -104,11 +115,12 @@ def open_folder(job: Job) -> Job:
     return dataclasses.replace(job, folder=folder)
 
 
-def write_settings(job: Job) -> None:
+def write_settings(job: Job, *, backend: str, device: str, threads: int) -> None:
     """Rank 0: write down what was asked and what is in force."""
     folder = known(job.folder)
-    dump(job.asked, folder / "config.yaml", without=run_folder.NOT_ASKED)
-    dump(job.resolved, folder / "resolved.yaml")
+    found = {"out": str(folder), "backend": backend, "device": device, "threads": threads}
+    checkpoint.write_atomic(folder / "config.yaml", dump(job.asked, without=run_folder.NOT_ASKED).encode())
+    checkpoint.write_atomic(folder / "resolved.yaml", dump(replace(job.resolved, found)).encode())
 
 
 def identity(job: Job, parameters: int) -> dict[str, Any]:

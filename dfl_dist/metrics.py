@@ -75,7 +75,7 @@ def find_fault(
     if diverged:
         return (
             f"round {round_idx}: the training diverged (loss or model not finite at {name(diverged, owners)}); "
-            "likely cures: a smaller --local.lr, --local.clip_norm 10, or --local.step z"
+            "likely cures, in a new run: a smaller --local.lr, --local.clip_norm 10, or --local.step z"
         )
     wrong = [
         client
@@ -124,9 +124,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of such a file; a torn last one, from a process that was killed, is dropped."""
     lines = []
     if path.exists():
-        for text in path.read_text().splitlines():
+        for text in path.read_text(errors="replace").splitlines():
             try:
-                lines.append(json.loads(text))
+                line = json.loads(text)
             except ValueError:
                 break
+            if not (isinstance(line, dict) and "round" in line):
+                break
+            lines.append(line)
     return lines

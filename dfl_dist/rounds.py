@@ -59,22 +59,24 @@ class Rounds:
         self.control, self.exchange, self.coordinator = control, exchange, coordinator
         self.evaluator, self.eval_schedule, self.checkpoints = evaluator, eval_schedule, checkpoints
         self.wish_to_stop = wish_to_stop
-        self.planned = Plan(Decision.STOP)
 
     def run(self, start: int, rounds: int) -> Evaluation:
         """Rounds start … rounds − 1, or fewer if a stop is asked for; the evaluation of the last one."""
+        if start == rounds:  # the run was interrupted after its last round, before its results were written
+            return self.evaluator.evaluate(self.clients.x, self.clients.w, each_client=False)
         graph = self._first_graph(start)
         if start == 0 and self.checkpoints.every > 0:
             self._save(0)
         for round_idx in range(start, rounds):
             try:
-                self._plan_ahead(round_idx, rounds)
-                self._report(round_idx, self._train(round_idx, graph))
-                plan = self._next_plan(round_idx, rounds)
+                plan = self._round(round_idx, graph, last=round_idx + 1 == rounds)
                 evaluation = self._settle(round_idx, rounds, plan.decision)
-            except Exception as error:
-                if not isinstance(error, (PeerError, RunFaultError)):  # those name the round themselves
-                    log.error("failed in round %d", round_idx)
+            except PeerError as error:
+                raise PeerError(f"round {round_idx}: {error}") from error
+            except RunFaultError:
+                raise
+            except Exception:
+                log.error("failed in round %d", round_idx)
                 raise
             if plan.graph is None:
                 break
@@ -82,17 +84,20 @@ class Rounds:
         assert evaluation is not None, "the last round is always evaluated"
         return evaluation
 
-    def _train(self, round_idx: int, graph: Graph) -> RankReport:
-        """One round: local steps, push, ordered sum."""
+    def _round(self, round_idx: int, graph: Graph, *, last: bool) -> Plan:
+        """One round: local steps, push, ordered sum, report; the plan of the next one."""
         started = time.perf_counter()
+        self._look_ahead(round_idx, last=last)
         if self.exchange:
             self.exchange.expect(round_idx, graph)
         self.clients.step(round_idx, self.model, self.work)
         stepped = time.perf_counter()
+        if self.coordinator and not last:
+            self.coordinator.announce(round_idx + 1, self.wish_to_stop())
         if self.exchange:
             self.exchange.push_and_sum(round_idx, graph)
         done = time.perf_counter()
-        return RankReport(
+        report = RankReport(
             wants_stop=self.wish_to_stop() is not None,
             seconds_local=stepped - started,
             seconds_exchange=done - stepped,
@@ -102,38 +107,39 @@ class Rounds:
             push_weights=self.clients.w.tolist(),
             finite=torch.isfinite(self.clients.x).all(dim=1).tolist(),
         )
+        return self._report(round_idx, report, last=last)
 
     # Plans, scalars and decisions.
 
     def _first_graph(self, start: int) -> Graph:
         if self.coordinator:
-            plan = self.coordinator.plan(start, Decision.GO_ON)
+            self.coordinator.look_ahead(start)
+            plan = self.coordinator.announce(start, None)
         else:
             self.control.expect_plan(start)
             plan = self.control.receive_plan(start)
-        assert plan.graph is not None
-        return plan.graph
+        return known(plan.graph)
 
-    def _plan_ahead(self, round_idx: int, rounds: int) -> None:
-        """Before the local steps of a round: rank 0 sends the next one's graph, the others post its receive."""
-        self.planned = Plan(Decision.STOP)
+    def _look_ahead(self, round_idx: int, *, last: bool) -> None:
+        """Before the local steps: rank 0 samples the next graph, the others post its receive."""
         if self.coordinator:
             self.coordinator.expect(round_idx)
-            if round_idx + 1 < rounds:
-                self.planned = self.coordinator.plan(round_idx + 1, self.coordinator.decide(self.wish_to_stop()))
-        elif round_idx + 1 < rounds:
+        if last:
+            return
+        if self.coordinator:
+            self.coordinator.look_ahead(round_idx + 1)
+        else:
             self.control.expect_plan(round_idx + 1)
 
-    def _next_plan(self, round_idx: int, rounds: int) -> Plan:
-        if self.coordinator or round_idx + 1 == rounds:
-            return self.planned
-        return self.control.receive_plan(round_idx + 1)
-
-    def _report(self, round_idx: int, report: RankReport) -> None:
+    def _report(self, round_idx: int, report: RankReport, *, last: bool) -> Plan:
+        """Hand the scalars over; what comes next."""
         if self.coordinator:
             self.coordinator.take_own(round_idx, report)
         else:
             self.control.send_report(round_idx, report.pack())
+        if last:
+            return Plan(Decision.STOP)
+        return self.coordinator.next_plan if self.coordinator else self.control.receive_plan(round_idx + 1)
 
     # After a round: evaluation and checkpoint where they are due, and only of a state that is sound.
 
@@ -157,7 +163,7 @@ class Rounds:
     def _check_sound(self, round_idx: int) -> None:
         """Let rank 0 look at this round's scalars now, and everybody stop if something is wrong."""
         fault = self.coordinator.read(round_idx) if self.coordinator else None
-        if int(self.control.broadcast(torch.tensor([fault is not None]))):
+        if int(self.control.broadcast(torch.tensor([fault is not None]), "its verdict on the round")):
             if self.coordinator:
                 self.coordinator.write(round_idx)
             raise RunFaultError(fault or "rank 0 found a fault")

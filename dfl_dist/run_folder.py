@@ -2,13 +2,14 @@
 
 import io
 import json
+import logging
 import os
 import platform
 import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dfl_dist.config import Config, ConfigError, changed_on_resume, get, load, r
 from dfl_dist.flat import FlatModel
 from dfl_dist.metrics import read_lines
 
+log = logging.getLogger(__name__)
 RUNS = Path("runs")
 NOT_ASKED = ("out", "resume")  # where a run is kept is no part of what it is
 SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
@@ -45,10 +47,20 @@ def is_run(folder: Path) -> bool:
     return (folder / "resolved.yaml").is_file()
 
 
+def is_finished(folder: Path, rounds: int) -> bool:
+    """Whether the results after so many rounds were written, the model last."""
+    return bool(read_environment(folder).get("finished_after") == rounds)
+
+
+def mark_finished(folder: Path, rounds: int) -> None:
+    content = read_environment(folder) | {"finished_after": rounds}
+    checkpoint.write_atomic(folder / "environment.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
 def open_continuation(path: Path) -> Continuation:
     """The run behind a run folder (its newest complete checkpoint) or behind one of its checkpoint folders."""
     path = path.resolve()
-    named = path.parent.name == "checkpoints"
+    named = path.parent.name == "checkpoints" and not is_run(path)
     folder = path.parent.parent if named else path
     if not is_run(folder):
         raise refusal("resume", path, "auto, never, or the folder of a run or of one of its checkpoints")
@@ -77,7 +89,8 @@ def find_same_job(config: Config, run_id: str | None) -> Continuation | None:
         if not is_run(folder) or read_environment(folder).get("run_id") != run_id:
             continue
         found = read_run(folder.resolve(), next(reversed(checkpoint.complete(folder.resolve())), None))
-        if not changed_on_resume(found.asked, config) and len(read_lines(folder / "metrics.jsonl")) < config.rounds:
+        same = found.asked.rounds == config.rounds and not changed_on_resume(found.asked, config)
+        if same and not is_finished(folder, config.rounds):
             return found
     return None
 
@@ -89,7 +102,7 @@ def check_continuation(found: Continuation, resolved: Config) -> None:
             f"{key}: given {get(resolved, key)}, allowed: {get(found.resolved, key)}, "
             f"as in the run that is resumed ({found.folder})"
         )
-    if resolved.rounds <= found.rounds_done:
+    if resolved.rounds < found.rounds_done or is_finished(found.folder, resolved.rounds):
         raise refusal("rounds", resolved.rounds, f"more than {found.rounds_done}, which {found.folder} has done")
     if resolved.out is not None and Path(resolved.out).resolve() != found.folder:
         raise refusal("out", resolved.out, f"null: the run goes on in {found.folder}")
@@ -125,8 +138,12 @@ def point_latest(folder: Path) -> None:
     if folder.parent != RUNS.resolve():
         return
     aside = RUNS / f".latest.{os.getpid()}"
-    aside.symlink_to(folder.name)
-    aside.replace(RUNS / "latest")
+    try:
+        aside.symlink_to(folder.name)
+        aside.replace(RUNS / "latest")
+    except OSError as error:  # a folder of that name, or a file system without links
+        aside.unlink(missing_ok=True)
+        log.warning("runs/latest does not point to %s: %s", folder.name, error)
 
 
 def check_seen(folder: Path, start_id: str) -> None:
@@ -138,7 +155,7 @@ def check_seen(folder: Path, start_id: str) -> None:
         time.sleep(0.2)
 
 
-def cut_back(folder: Path, rounds_done: int, *, drop_last_scores: bool) -> None:
+def cut_back(folder: Path, rounds_done: int, scores_to_drop: Sequence[str]) -> None:
     """Drop what was recorded after a checkpoint, and a torn line.
 
     The scores of a round that was evaluated only because it was the last one go too: so the files of a resumed run end
@@ -151,9 +168,9 @@ def cut_back(folder: Path, rounds_done: int, *, drop_last_scores: bool) -> None:
             raise ConfigError(
                 f"resume: {folder / name} has {len(kept[name])} of the {rounds_done} rounds before the checkpoint"
             )
-    if drop_last_scores and rounds_done:
-        scores, last = ("test_", "client_accuracy_", "consensus_"), kept["metrics.jsonl"][-1]
-        kept["metrics.jsonl"][-1] = {key: value for key, value in last.items() if not key.startswith(scores)}
+    if rounds_done:
+        last, dropped = kept["metrics.jsonl"][-1], tuple(scores_to_drop)
+        kept["metrics.jsonl"][-1] = {key: value for key, value in last.items() if not key.startswith(dropped)}
     for name, lines in kept.items():
         checkpoint.write_atomic(folder / name, "".join(json.dumps(line) + "\n" for line in lines).encode())
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from dfl_dist.config import refusal
+from dfl_dist.config import LONGEST_TIMEOUT_S, ConfigError, refusal
 
 STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
 SAME_PRESS_S = 1.0  # a terminal's Ctrl-C reaches a rank twice: once directly, once through torchrun
@@ -38,6 +38,10 @@ class World:
         env = os.environ
         if "RANK" not in env:
             return cls()
+        if "WORLD_SIZE" not in env:
+            raise ConfigError(
+                "WORLD_SIZE: given nothing though RANK is set, allowed: both, as torchrun does, or neither"
+            )
         rank, size = int(env["RANK"]), int(env["WORLD_SIZE"])
         return cls(
             rank=rank,
@@ -74,7 +78,8 @@ def connect(world: World) -> None:
         store = dist.HashStore()  # type: ignore[attr-defined]
     # A restarted torchrun keeps its store, with the addresses of the attempt before in it.
     store = dist.PrefixStore(f"dfl_dist/{world.attempt}", store)  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+    longest = timedelta(seconds=LONGEST_TIMEOUT_S)  # every wait has its own, shorter one
+    dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=longest)
 
 
 def data_group(

@@ -67,11 +67,15 @@ def read_graphs(path: Path, num_clients: int) -> list[Graph]:
         if not line.strip():
             continue
         try:
-            neighbors = json.loads(line)["out"]
-            inside = all(type(peer) is int and 0 <= peer < num_clients for row in neighbors for peer in row)
-        except (ValueError, KeyError, TypeError) as error:
+            graph = json.loads(line)
+            neighbors, weights = graph["out"], graph.get("weights", "out-degree")
+            listed = type(neighbors) is list and all(type(row) is list for row in neighbors)
+            inside = listed and all(type(peer) is int and 0 <= peer < num_clients for row in neighbors for peer in row)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'graph.file: {path}:{number} is not a JSON object with lists under "out"') from error
-        if len(neighbors) != num_clients or not inside:
+        if weights != "out-degree":
+            raise ValueError(f"graph.file: {path}:{number} has weights {weights}, allowed: out-degree")
+        if not inside or len(neighbors) != num_clients:
             raise ValueError(
                 f"graph.file: {path}:{number} must have {num_clients} lists of client numbers 0 to {num_clients - 1}"
             )

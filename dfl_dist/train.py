@@ -15,7 +15,7 @@ from dfl_dist.clients import Exchange
 from dfl_dist.config import ConfigError, known
 from dfl_dist.control import Control
 from dfl_dist.evaluate import EvalSchedule, Evaluator
-from dfl_dist.job import Job
+from dfl_dist.job import Job, make_schedule
 from dfl_dist.layout import spread
 from dfl_dist.rounds import Rounds, RunFaultError
 from dfl_dist.runtime import StopSignal, World
@@ -39,7 +39,10 @@ def train(argv: list[str], world: World) -> None:
     clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
     work = assemble.local_work(config)
     test = assemble.to_device(dataset.test_inputs, dataset.test_targets, model)
-    coordinator = together(control, lambda: assemble.make_coordinator(job, layout, control, clients, work, backend))
+    schedule = together(control, lambda: make_schedule(config) if world.rank == 0 else None)
+    coordinator = together(
+        control, lambda: assemble.make_coordinator(job, layout, control, clients, work, backend, schedule)
+    )
     stop = StopSignal().install()  # from here on; before, a signal simply ends the process
     rounds = Rounds(
         clients,
@@ -58,6 +61,7 @@ def train(argv: list[str], world: World) -> None:
         result = rounds.run(job.rounds_done, config.rounds)
         if coordinator:
             run_folder.write_model(folder, model, result.mean)
+            run_folder.mark_finished(folder, coordinator.next_line)
             coordinator.tell_end(result.scores)
     finally:
         if coordinator:
@@ -68,12 +72,12 @@ def train(argv: list[str], world: World) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The command line: one line and exit code 2 for a user's mistake; everything else that fails names its rank."""
     argv = sys.argv[1:] if argv is None else argv
-    world = World.from_environment()
-    runtime.set_up_logging(world.rank)
-    if world.rank > 0 and {"-h", "--help"} & set(argv):
-        return 0
-    code = 0
+    code, world = 0, World()
     try:
+        world = World.from_environment()
+        runtime.set_up_logging(world.rank)
+        if world.rank > 0 and {"-h", "--help"} & set(argv):
+            return 0
         train(argv, world)
     except (ConfigError, RunFaultError) as error:  # all ranks know, and leave together
         if world.rank == 0:

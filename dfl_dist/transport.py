@@ -103,7 +103,7 @@ class GlooTransport:
         self.size, self.dtype, self.device = size, dtype, device
         self.room = Frame.num_bytes(largest_block, size, dtype)
         self.free: list[Tensor] = []
-        self.sending: list[tuple[int, Waitable, Tensor]] = []
+        self.sending: list[tuple[str, Waitable, Tensor]] = []
         self.posted: deque[tuple[Expected, Waitable, Tensor]] = deque()
         self.not_posted: deque[Expected] = deque()
         self.round_idx = self.step = 0
@@ -124,17 +124,18 @@ class GlooTransport:
         self.posted.append(((sender, clients), work, buffer))
 
     def flush(self) -> None:
-        for receiver, work, _ in self.sending:
-            wait(work, what=f"rank {receiver} to take the frame of round {self.round_idx}", timeout_s=self.timeout_s)
+        for what, work, _ in self.sending:
+            wait(work, what=what, timeout_s=self.timeout_s)
         self.sending.clear()
 
     def push(self, frames: Sequence[tuple[int, Frame]]) -> None:
         for receiver, frame in frames:
             host = frame.buffer.cpu()  # the same buffer where it is on the host already
-            with blaming(f"rank {receiver} to take the frame of round {self.round_idx}", self.timeout_s):
+            what = f"rank {receiver} to take the frame of round {self.round_idx}"
+            with blaming(what, self.timeout_s):
                 work = dist.isend(host, dst=receiver, group=self.group)
             assert work is not None
-            self.sending.append((receiver, work, host))  # it must live, unchanged, until the wait
+            self.sending.append((what, work, host))  # it must live, unchanged, until the wait
 
     def arrivals(self) -> Iterator[Frame]:
         while self.posted:

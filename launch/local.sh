@@ -4,10 +4,16 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 ranks=8
-if [ "${1:-}" = "-n" ]; then
-  ranks="${2:?launch/local.sh: -n needs the number of ranks}"
-  shift 2
-fi
+arguments=()
+while [ $# -gt 0 ]; do
+  if [ "$1" = "-n" ]; then
+    ranks="${2:?launch/local.sh: -n needs the number of ranks}"
+    shift 2
+  else
+    arguments+=("$1")
+    shift
+  fi
+done
 prepare_environment
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-exec "$venv/bin/torchrun" --standalone --nproc_per_node="$ranks" -m dfl_dist.train "$@"
+exec "$venv/bin/torchrun" --standalone --nproc_per_node="$ranks" -m dfl_dist.train "${arguments[@]}"

@@ -7,6 +7,10 @@ def softmax() -> nn.Module:
     return nn.Linear(64, 10)
 
 
+def misfit() -> nn.Module:
+    return nn.Linear(65, 10)
+
+
 def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Linear(16, 10))
 

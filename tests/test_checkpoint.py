@@ -65,6 +65,17 @@ def test_prune_keeps_the_newest_and_clears_what_older_ones_left(tmp_path: Path) 
     assert left == ["round-000015", "round-000020", "round-000025"]
 
 
+def test_what_is_done_again_is_dropped_and_other_folders_are_left_alone(tmp_path: Path) -> None:
+    for round_count in (0, 5, 10, 15):
+        save(tmp_path, round_count)
+    (tmp_path / "checkpoints" / "round-000005").rename(tmp_path / "checkpoints" / "round-000005.bak")
+    assert [checkpoint.round_of(folder) for folder in checkpoint.complete(tmp_path)] == [0, 10, 15]
+    checkpoint.drop_after(tmp_path, 10)
+    checkpoint.prune(tmp_path, 1)
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["round-000005.bak", "round-000010"]
+
+
 def damage(path: Path, how: str) -> None:
     if how == "cut short":
         os.truncate(path, path.stat().st_size - 100)

@@ -43,6 +43,7 @@ def settle(*argv: str, num_clients: int = 8) -> Config:
         ("--local.step y", "local.step: given y, allowed: x | z | null"),
         ("--local.batch_size -4", "local.batch_size: given -4, allowed: a whole number, 0 or more"),
         ("--local.momentum 1", "local.momentum: given 1.0, allowed: a number, 0 or more, below 1 | null"),
+        ("--timeout_s 1e15", "timeout_s: given 1000000000000000.0, allowed: a number, above 0, at most 86400"),
         ("--threads 0", "threads: given 0, allowed: a whole number, 1 or more | auto"),
         ("--threads many", "threads: given many, allowed: a whole number, 1 or more | auto"),
         ("--deterministic maybe", "deterministic: given maybe, allowed: true or false"),
@@ -66,14 +67,26 @@ def test_a_mistake_is_one_line(argv: str, line: str) -> None:
         ("local: {rh: 3}", "local.rh: unknown key, allowed: those of --help (did you mean local.rho?)"),
         ("local: {rho: abc}", "local.rho: given abc, allowed: a number, 0 or more | null"),
         ("local: 4", "local: given 4, allowed: a mapping"),
+        ("rounds: null", "rounds: given null, allowed: a whole number, 1 or more"),
+        ("local: {batch_size: null}", "local.batch_size: given null, allowed: a whole number, 0 or more"),
+        ("resume: null", "resume: given null, allowed: text"),
+        ("out: ''", "out: given nothing, allowed: text | null"),
+        ("", "config: given a file that is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
+        ("- 4", "config: given a file that is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
         ("seeds: 4", "seeds: unknown key, allowed: those of --help (did you mean seed?)"),
     ],
 )
 def test_a_mistake_in_yaml_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(ConfigError) as error:
-        parse(["--config", str(tmp_path / "a.yaml")])
+        replace(Config(), parse(["--config", str(tmp_path / "a.yaml")]))
     assert str(error.value) == line
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"rounds: \xff\xfe")
+    with pytest.raises(ConfigError, match="config: given a file that cannot be read"):
+        parse(["--config", str(tmp_path / "a.yaml")])
 
 
 def test_command_line_overrides_yaml_and_only_given_keys_are_given(tmp_path: Path) -> None:
@@ -118,13 +131,13 @@ def test_ranks_that_do_not_fit_are_refused() -> None:
 
 def test_dump_and_load_keep_nulls(tmp_path: Path) -> None:
     asked = replace(Config(), {"rounds": 7, "local.steps": 3, "out": "x"})
-    dump(asked, tmp_path / "config.yaml", without=("out", "resume"))
+    (tmp_path / "config.yaml").write_text(dump(asked, without=("out", "resume")))
     assert "out:" not in (tmp_path / "config.yaml").read_text()
     assert load(tmp_path / "config.yaml") == replace(asked, {"out": None})
     given = parse(["--config", str(tmp_path / "config.yaml")])
     assert replace(Config(), given) == replace(asked, {"out": None}), "the file repeats the run"
     assert given["local.rho"] is None
-    dump(settle(), tmp_path / "resolved.yaml")
+    (tmp_path / "resolved.yaml").write_text(dump(settle()))
     assert load(tmp_path / "resolved.yaml") == settle()
 
 
@@ -143,8 +156,9 @@ def test_lookup_by_name_and_by_import_path() -> None:
         ConfigError, match=r"given plan, allowed: plain or package.module:name \(did you mean plain\?\)"
     ):
         lookup("model.name", "plan", registry)
-    with pytest.raises(ConfigError, match=r"model\.name: given nowhere:x, which cannot be imported"):
-        lookup("model.name", "nowhere:x", registry)
+    for path in ("nowhere:x", ":x", ".a:b", "dfl_dist.config:nothing"):
+        with pytest.raises(ConfigError, match=rf"model\.name: given {path}, which cannot be imported"):
+            lookup("model.name", path, registry)
 
 
 def test_quickstart_file_is_the_defaults() -> None:

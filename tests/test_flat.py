@@ -39,5 +39,10 @@ def test_floating_point_buffers_are_refused() -> None:
         FlatModel(with_batch_norm(), device=CPU, dtype=torch.float32)
 
 
+def test_a_model_without_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="no parameters"):
+        FlatModel(torch.nn.Identity(), device=CPU, dtype=torch.float32)
+
+
 def test_every_model_takes_its_data() -> None:
     assert MODELS["digits_mlp"]()(torch.zeros(3, 64)).shape == (3, 10)

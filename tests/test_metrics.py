@@ -77,4 +77,8 @@ def test_lines_are_json_and_a_torn_one_is_dropped(tmp_path: Path) -> None:
     with path.open("a") as torn:
         torn.write('{"round": 2, "tra')
     assert [line["round"] for line in read_lines(path)] == [0, 1]
+    path.write_bytes(b'{"round": 0}\n[3]\n{"round": 2}\n')
+    assert [line["round"] for line in read_lines(path)] == [0], "what does not belong there ends it"
+    path.write_bytes(b'{"round": 0}\n\xff\xfe\n')
+    assert [line["round"] for line in read_lines(path)] == [0]
     assert read_lines(tmp_path / "none.jsonl") == []

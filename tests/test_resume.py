@@ -1,5 +1,6 @@
 """Going on with a run: the same bits as without an interruption, on any number of ranks; bad checkpoints refused."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,8 +12,11 @@ import torch
 import yaml
 from launching import assert_same_clients, lines, ranks, run, running, torchrun, train, wait_for_rounds
 
+from dfl_dist import checkpoint
+
 TRAINER = "dfl_dist.train:main"
 SETTINGS = ("--num_clients", "4", "--local.epochs", "1", "--checkpoint.every", "5", "--eval.every", "4")
+SETTINGS = (*SETTINGS, "--eval.clients_every", "7")
 
 
 def without_times(path: Path) -> list[dict[str, Any]]:
@@ -67,6 +71,43 @@ def test_an_older_checkpoint_can_be_named(straight: Path, copy: Path) -> None:
     assert_same_run(straight, copy, 20)
 
 
+def test_going_back_leaves_no_checkpoint_of_what_is_done_again(straight: Path, copy: Path) -> None:
+    """Killed soon after it went back, the run goes on from there, not from a checkpoint that its records lack."""
+    with running(
+        ranks(4, TRAINER, "--resume", str(copy / "checkpoints" / "round-000005"), "--rounds", "20"), copy.parent
+    ):
+        wait_for_rounds(copy, 7, at_most=9)
+    assert checkpoint.round_of(checkpoint.complete(copy)[-1]) == 5
+    done = resume(2, copy)
+    assert done.code == 0, done.err
+    assert_same_run(straight, copy, 20)
+
+
+def test_results_that_were_not_written_are_written_on_resume(half: Path, copy: Path) -> None:
+    """As after a kill between the last checkpoint and model.pt."""
+    (copy / "model.pt").unlink()
+    facts = json.loads((copy / "environment.json").read_text())
+    assert facts.pop("finished_after") == 10
+    (copy / "environment.json").write_text(json.dumps(facts))
+    done = resume(2, copy)
+    assert done.code == 0, done.err
+    assert_same_run(half, copy, 10)
+    mean, other = (torch.load(folder / "model.pt", weights_only=True) for folder in (half, copy))
+    assert all(torch.allclose(mean[name], other[name], atol=1e-6, rtol=0) for name in mean)
+    assert "rounds: given 10, allowed: more than 10" in resume(1, copy).err
+
+
+def test_a_partition_that_is_missing_is_made_again_and_a_damaged_one_refused(straight: Path, copy: Path) -> None:
+    (copy / "partition.npz").write_bytes(b"no archive")
+    done = resume(2, copy, "--rounds", "20")
+    assert done.code == 2
+    assert f"resume: {copy / 'partition.npz'} is damaged" in done.err
+    (copy / "partition.npz").unlink()
+    done = resume(2, copy, "--rounds", "20")
+    assert done.code == 0, done.err
+    assert_same_run(straight, copy, 20)
+
+
 def test_killed_in_the_middle(straight: Path, tmp_path: Path) -> None:
     """SIGKILL leaves a torn line and whatever was being written; the newest complete checkpoint is taken."""
     folder = tmp_path / "run"
@@ -85,7 +126,7 @@ def test_killed_in_the_middle(straight: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["STOP file", "SIGTERM", "SIGINT", "SIGTERM to rank 2 only"])
 def test_a_clean_stop_after_the_same_round_everywhere(straight: Path, tmp_path: Path, how: str) -> None:
     folder = tmp_path / "run"
-    arguments = ("--num_clients", "4", "--local.epochs", "1", "--checkpoint.every", "0", "--eval.every", "4")
+    arguments = (*SETTINGS, "--checkpoint.every", "0")
     with running(ranks(4, TRAINER, "--out", str(folder), "--rounds", "2000", *arguments), tmp_path) as job:
         wait_for_rounds(folder, 3)
         if how == "STOP file":

@@ -80,6 +80,8 @@ def test_file_is_periodic_and_may_leave_out_self_loops(tmp_path: Path) -> None:
         ([{"out": [[1], [0.5]]}], "must have 2 lists"),
         ([{"graph": []}], 'not a JSON object with lists under "out"'),
         ([[1, 2]], "not a JSON object"),
+        ([{"out": ["", ""]}], "must have 2 lists"),
+        ([{"out": [[1], [0]], "weights": "metropolis"}], ":1 has weights metropolis, allowed: out-degree"),
     ],
 )
 def test_bad_files_are_refused_by_line(tmp_path: Path, rows: list[object], complaint: str) -> None:

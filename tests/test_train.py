@@ -51,6 +51,7 @@ def test_run_folder_keeps_the_contract(eight_ranks: Path) -> None:
     assert "resume" not in asked
     assert (asked["num_clients"], asked["local"]["rho"], asked["graph"]["kind"]) == (None, None, None)
     assert (resolved["num_clients"], resolved["local"]["rho"], resolved["graph"]["out_degree"]) == (8, 0.1, 3)
+    assert (resolved["backend"], resolved["device"], resolved["out"]) == ("gloo", "cpu", str(eight_ranks))
     facts = json.loads((eight_ranks / "environment.json").read_text())
     assert (facts["world_size"], facts["backend"], facts["devices"]) == (8, "gloo", ["cpu"] * 8)
     assert {"versions", "hosts", "threads", "git_commit", "run_id"} <= set(facts)
@@ -121,7 +122,7 @@ def test_model_file_is_an_ordinary_state_dict(eight_ranks: Path) -> None:
     assert evaluate_plainly(params)[0] == lines(eight_ranks / "metrics.jsonl")[-1]["test_accuracy"]
 
 
-def test_exchange_keeps_the_sum_of_x_and_all_start_equal(eight_ranks: Path) -> None:
+def test_all_clients_start_equal(eight_ranks: Path) -> None:
     start = client_states(eight_ranks, 0)
     assert all(torch.equal(state["x"], start[0]["x"]) and state["w"] == 1 for state in start)
 
@@ -179,6 +180,10 @@ def test_a_model_with_dropout_is_reproducible_on_any_layout(tmp_path: Path) -> N
         (
             ["--model.name", "small_models:with_batch_norm"],
             "dfl_dist: model.name: the model has the floating-point buffer",
+        ),
+        (
+            ["--model.name", "small_models:misfit"],
+            "dfl_dist: model.name: given small_models:misfit, which does not fit",
         ),
         (["--data.name", "digit"], "dfl_dist: data.name: given digit, allowed: digits (did you mean digits?)"),
         (["--backend", "nccl", "--device", "cpu"], "dfl_dist: backend: given nccl, allowed: gloo or auto"),
