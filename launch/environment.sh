@@ -15,7 +15,7 @@ prepare_environment() {
     echo "launch: $python is $("$python" --version 2>&1), needed: Python 3.10 or newer (set PYTHON to one)" >&2
     exit 2
   }
-  echo "launch: installing into $venv (once)" >&2
+  echo "launch: installing into ${venv#"$PWD"/} (once)" >&2
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
   echo "$wanted" >"$stamp"
