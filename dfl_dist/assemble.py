@@ -31,6 +31,7 @@ from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Built = tuple[Dataset, FlatModel]
 
 
 def together(control: Control, action: Callable[[], T]) -> T:
@@ -45,7 +46,7 @@ def together(control: Control, action: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]
 
 
-def lead(given: dict[str, object], world: World) -> Job:
+def lead(given: dict[str, object], world: World) -> tuple[Job, Built]:
     """Rank 0, before any process group: settle the job, refuse what can be refused, open the run folder."""
     job = plan_job(given, world)
     if torch.cuda.device_count() == 0:
@@ -59,7 +60,7 @@ def lead(given: dict[str, object], world: World) -> Job:
     path = known(opened.folder) / "partition.npz"
     if not (job.checkpoint and path.exists()):
         partition.save(shards, path)
-    return opened
+    return opened, (dataset, model)
 
 
 def make_partition(config: Config, dataset: Dataset) -> partition.Partition:
@@ -81,7 +82,7 @@ def pick_device(config: Config, world: World) -> torch.device:
     )
 
 
-def build(config: Config, world: World) -> tuple[Dataset, FlatModel]:
+def build(config: Config, world: World) -> Built:
     """The data set, and the model with its initial parameters, the same on every rank."""
     runtime.set_threads(config.threads, world.local_size)
     if config.deterministic:

@@ -1,6 +1,5 @@
 """What rank 0 does beside being a client: sample graphs a round ahead, decide, read scalars, record rounds."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,6 @@ from dfl_dist.metrics import LineFile, RankReport, find_fault, record
 from dfl_dist.mixing import expected_push_weights
 from dfl_dist.progress import Progress, summary
 from dfl_dist.topology import Graph, Schedule
-
-log = logging.getLogger(__name__)
 
 
 class Coordinator:

@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 def train(argv: list[str], world: World) -> None:
     """One run on this rank: settings, groups, data and model, rounds, results."""
-    planned = assemble.lead(parse(argv), world).to_text() if world.rank == 0 else ""
+    planned, built = assemble.lead(parse(argv), world) if world.rank == 0 else (None, None)
     runtime.connect(world)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=runtime.STARTUP_TIMEOUT_S)
-    job = Job.from_text(control.broadcast_text(planned))
+    job = Job.from_text(control.broadcast_text(planned.to_text() if planned else ""))
     config, folder = job.resolved, known(job.folder)
     layout = spread(known(config.num_clients), world.size, coordinator=config.rank0 == "coordinator")
     together(control, lambda: run_folder.check_seen(folder, job.start_id))
-    dataset, model = together(control, lambda: assemble.build(config, world))
+    dataset, model = together(control, lambda: built or assemble.build(config, world))
     backend = together(control, lambda: assemble.choose_backend(config, world, layout, control, model))
     transport = assemble.open_transport(config, layout, world.rank, backend, model)
     clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
