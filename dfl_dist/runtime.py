@@ -86,7 +86,9 @@ def data_group(
     client_ranks: Sequence[int], *, backend: str, timeout_s: float, device: torch.device
 ) -> dist.ProcessGroup:
     """Make the data group: the ranks that host clients. Every rank calls this."""
-    group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timedelta(seconds=timeout_s), backend=backend)
+    # gloo's waits have their own timeouts, so this one is for connecting; NCCL's watchdog knows no other.
+    timeout = timedelta(seconds=timeout_s if backend == "nccl" else max(timeout_s, STARTUP_TIMEOUT_S))
+    group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timeout, backend=backend)
     if backend == "nccl" and dist.get_rank() in client_ranks:
         dist.all_reduce(
             torch.zeros(1, device=device), group=group
