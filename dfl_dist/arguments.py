@@ -3,6 +3,8 @@
 import argparse
 import difflib
 import re
+import sys
+from itertools import pairwise
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -35,12 +37,13 @@ def parse(argv: list[str] | None = None) -> dict[str, Any]:
     for key, spec in SETTINGS.items():
         text = f"{spec.metadata['help']} [{allowed(spec)}] default: {'null' if spec.default is None else spec.default}"
         parser.add_argument(f"--{key}", type=spec.type, default=spec.default, help=text, metavar="V")
+    words = sys.argv[1:] if argv is None else argv
     try:
-        namespace = parser.parse_args(argv, defaults=False)
+        namespace = parser.parse_args(words, defaults=False)
     except argparse.ArgumentError as error:
-        raise explain(error.message) from error
+        raise explain(error.message, words) from error
     except (UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"config: given a file that cannot be read: {one_line(error)}") from error
+        raise ConfigError(f"config: given {config_files(words)}, which cannot be read: {one_line(error)}") from error
     given = {key: value for key, value in namespace.as_flat().__dict__.items() if key != "config"}
     for key, value in given.items():
         if key not in SETTINGS:
@@ -48,18 +51,28 @@ def parse(argv: list[str] | None = None) -> dict[str, Any]:
     return given
 
 
-def explain(message: str) -> ConfigError:
+def config_files(words: list[str]) -> str:
+    """The files that --config names, for a message."""
+    after = [word for before, word in pairwise(words) if before == "--config"]
+    return ", ".join(after + [word.removeprefix("--config=") for word in words if word.startswith("--config=")])
+
+
+def explain(message: str, words: list[str]) -> ConfigError:
     """The parser's complaint as one line: key, given, allowed, nearest name."""
     if unknown := re.match(r"(?s)(?:unrecognized arguments: |Option ')(?:--)?([^\s'=]+)", message):
         named = [key for key in SETTINGS if key.split(".")[-1] == unknown[1]]
-        near = named or difflib.get_close_matches(unknown[1], SETTINGS, n=1)
-        return ConfigError(
-            f"{unknown[1]}: unknown key, allowed: those of --help" + (f" (did you mean {near[0]}?)" if near else "")
-        )
+        files = [f"--config {unknown[1]}"] if unknown[1].endswith((".yaml", ".yml")) else []
+        near = files or named or difflib.get_close_matches(unknown[1], SETTINGS, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return ConfigError(f"{unknown[1]}: unknown key, allowed: those of --help{hint}")
     if bare := re.match(r"argument --(\S+): expected one argument", message):
         return refusal(bare[1], "nothing", allowed(SETTINGS[bare[1]]) if bare[1] in SETTINGS else "a file")
     if bad := re.match(r'(?s)Parser key "([^"]+)".*(?:Given|Got) value: (.*)', message):
         return refusal(bad[1], bad[2], allowed(SETTINGS[bad[1]]))
     if message.startswith("Unexpected config"):
-        return ConfigError("config: given a file that is empty or no mapping, allowed: YAML such as local: {rho: 0.2}")
-    return ConfigError(re.sub(r'Parser key "(.*?)"', r"\1", " ".join(message.split())))
+        example = "YAML such as local: {rho: 0.2}"
+        return ConfigError(f"config: given {config_files(words)}, which is empty or no mapping, allowed: {example}")
+    plain = " ".join(message.split())
+    if plain.startswith("Problems parsing config"):
+        return ConfigError(f"config: given {config_files(words)}, which is no YAML: {plain.partition(': ')[2]}")
+    return ConfigError(re.sub(r'Parser key "(.*?)"', r"\1", plain))

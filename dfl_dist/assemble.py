@@ -99,16 +99,27 @@ def build(config: Config, world: World) -> Built:
 def make_module(name: str, dataset: Dataset) -> nn.Module:
     """A model that fits the data: tried on one sample, so that a misfit is told before the run begins."""
     function = lookup("model.name", name, MODELS)
+    sample, classes = torch.from_numpy(dataset.train_inputs[:1]), int(dataset.train_targets.max()) + 1
     try:
         module = function()
-        with torch.no_grad():
-            outputs = module.eval()(torch.from_numpy(dataset.train_inputs[:1]))
-        module.train()
     except Exception as error:  # whatever the user's function does
-        raise ConfigError(f"model.name: given {name}, which does not fit the data: {one_line(error)}") from error
-    classes = int(dataset.train_targets.max()) + 1
+        raise ConfigError(
+            f"model.name: given {name}, which cannot be called without arguments: {one_line(error)}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise refusal(
+            "model.name", f"{name}, which returns a {type(module).__name__}", "a function that returns a torch module"
+        )
+    try:
+        with torch.no_grad():
+            outputs = module.eval()(sample)
+        module.train()
+    except Exception as error:
+        shape = f"inputs of shape {['batch', *sample.shape[1:]]}"
+        raise ConfigError(f"model.name: given {name}, which does not take {shape}: {one_line(error)}") from error
     if outputs.ndim != 2 or outputs.shape[1] < classes:
-        raise refusal("model.name", f"{name}, whose output is {list(outputs.shape)}", f"[batch, {classes} or more]")
+        output = f"{name}, whose output for one sample is {list(outputs.shape)}"
+        raise refusal("model.name", output, f"[1, {classes}], a score for each class")
     return module
 
 
@@ -245,11 +256,15 @@ def tell_start(job: Job, world_size: int, backend: str, device: str, parameters:
     """Say once what begins here, on what, and where it is kept."""
     config, shown = job.resolved, os.path.relpath(known(job.folder))
     log.info(
-        "%s on %s: %d clients on %d ranks (%s, %s), %s with %d parameters",
-        *(config.algorithm, config.data.name, config.num_clients, world_size, device, backend),
-        *(config.model.name, parameters),
+        "%s on %s: %s on %s (%s, %s), %s with %d parameters",
+        *(config.algorithm, config.data.name, count(known(config.num_clients), "client"), count(world_size, "rank")),
+        *(device, backend, config.model.name, parameters),
     )
     if job.checkpoint:
-        log.info("goes on after round %d in %s (--resume never begins anew)", job.rounds_done, shown)
+        log.info("goes on after %s in %s; anything recorded later is dropped", count(job.rounds_done, "round"), shown)
     else:
         log.info("run folder: %s", shown)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

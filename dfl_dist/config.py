@@ -152,7 +152,7 @@ class Config:
                 f"local.steps: given {self.local.steps} beside local.epochs {self.local.epochs}, allowed: only one"
             )
         if self.graph.file is None and self.graph.kind == "file":
-            raise refusal("graph.file", None, "a file, with graph.kind file")
+            raise refusal("graph.file", "null", "a file, with graph.kind file")
         if self.graph.file is not None and self.graph.kind not in (None, "file"):
             raise refusal("graph.file", self.graph.file, f"null, with graph.kind {self.graph.kind}")
 

@@ -1,16 +1,20 @@
 """What rank 0 does beside being a client: sample graphs a round ahead, decide, read scalars, record rounds."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dfl_dist import checkpoint
 from dfl_dist.control import Control, Decision, Operation, Plan
 from dfl_dist.layout import Layout
-from dfl_dist.metrics import LineFile, RankReport, find_fault, record
+from dfl_dist.metrics import CURES, LineFile, RankReport, find_fault, record
 from dfl_dist.mixing import expected_push_weights
 from dfl_dist.progress import Progress, summary
 from dfl_dist.topology import Graph, Schedule
+
+log = logging.getLogger(__name__)
 
 
 class Coordinator:
@@ -39,6 +43,7 @@ class Coordinator:
         self.own: dict[int, RankReport] = {}
         self.reports: dict[int, list[RankReport]] = {}
         self.next_line = rounds_done
+        self.first_loss, self.warned = 0.0, False
         self.metrics, self.topology = LineFile(folder / "metrics.jsonl"), LineFile(folder / "topology.jsonl")
         self.progress = Progress(done=rounds_done, rounds=rounds)
 
@@ -96,7 +101,16 @@ class Coordinator:
             self.topology.write({"round": number, "out": graph.out, "weights": graph.weights})
             self.metrics.write(line)
             self.progress.show(line)
+            self._warn_of_divergence(line)
             self.next_line += 1
+
+    def _warn_of_divergence(self, line: Mapping[str, Any]) -> None:
+        """Say once that a loss which is still a number has left every measure."""
+        self.first_loss = self.first_loss or line["train_loss"]
+        if not self.warned and line["train_loss"] > 100 * self.first_loss:
+            text = "round %d: the loss is %.3g and was %.3g at first; %s"
+            log.warning(text, line["round"], line["train_loss"], self.first_loss, CURES)
+            self.warned = True
 
     def tell_end(self, scores: Mapping[str, float]) -> None:
         """Say on the screen how the run ended; a STOP file has done its work."""

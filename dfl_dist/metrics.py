@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+CURES = "likely cures, in a new run: a smaller --local.lr, --local.clip_norm 10, or --local.step z"
 MASS_TOLERANCE = 1e-9  # relative; the w's are float64 and shares are exact to 1e-16
 
 
@@ -74,8 +75,7 @@ def find_fault(
     diverged = [client for client in range(len(losses)) if not (math.isfinite(losses[client]) and finite[client])]
     if diverged:
         return (
-            f"round {round_idx}: the training diverged (loss or model not finite at {name(diverged, owners)}); "
-            "likely cures, in a new run: a smaller --local.lr, --local.clip_norm 10, or --local.step z"
+            f"round {round_idx}: the training diverged (loss or model not finite at {name(diverged, owners)}); {CURES}"
         )
     wrong = [
         client
@@ -96,8 +96,8 @@ def find_fault(
 
 def name(clients: Sequence[int], owners: Sequence[int]) -> str:
     """Clients and their ranks in words, shortened when there are many."""
-    shown = ", ".join(f"client {client} on rank {owners[client]}" for client in clients[:8])
-    return shown + (f" and {len(clients) - 8} more" if len(clients) > 8 else "") or "no single client"
+    shown = ", ".join(f"client {client} on rank {owners[client]}" for client in clients[:4])
+    return shown + (f" and {len(clients) - 4} more" if len(clients) > 4 else "") or "no single client"
 
 
 class LineFile:

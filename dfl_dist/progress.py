@@ -21,9 +21,9 @@ class Progress:
     def __init__(self, *, done: int, rounds: int) -> None:
         self.first, self.rounds = done, rounds
         self.started = time.monotonic()
-        self.scores = ""
+        self.scores, self.scored = "", 0
         self.every = -(-rounds // LINES)
-        watched = sys.stderr.isatty()
+        watched = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
         self.bar = (
             tqdm(total=rounds, initial=done, unit="round", bar_format=BAR, dynamic_ncols=True) if watched else None
         )
@@ -33,7 +33,9 @@ class Progress:
         done = line["round"] + 1
         if "test_accuracy" in line:
             self.scores = f"  accuracy {line['test_accuracy']:.2%}  consensus {line['consensus_distance']:.3g}"
-        text = f"loss {line['train_loss']:.4f}{self.scores}"
+            self.scored = done
+        stale = f" (after round {self.scored})" if self.scores and self.scored < done else ""
+        text = f"loss {line['train_loss']:.4f}{self.scores}{stale}"
         if self.bar is not None:
             self.bar.set_postfix_str(text, refresh=False)
             self.bar.update(done - self.bar.n)

@@ -102,8 +102,10 @@ def check_continuation(found: Continuation, resolved: Config) -> None:
             f"{key}: given {get(resolved, key)}, allowed: {get(found.resolved, key)}, "
             f"as in the run that is resumed ({found.folder})"
         )
-    if resolved.rounds < found.rounds_done or is_finished(found.folder, resolved.rounds):
-        raise refusal("rounds", resolved.rounds, f"more than {found.rounds_done}, which {found.folder} has done")
+    written = found.rounds_done == resolved.rounds and is_finished(found.folder, resolved.rounds)
+    if found.rounds_done > resolved.rounds or written:
+        done = f"more than {found.rounds_done}, which {found.folder} has done; set --rounds"
+        raise refusal("rounds", resolved.rounds, done)
     if resolved.out is not None and Path(resolved.out).resolve() != found.folder:
         raise refusal("out", resolved.out, f"null: the run goes on in {found.folder}")
 

@@ -7,7 +7,11 @@ ranks=8
 arguments=()
 while [ $# -gt 0 ]; do
   if [ "$1" = "-n" ]; then
-    ranks="${2:?launch/local.sh: -n needs the number of ranks}"
+    ranks="${2:-}"
+    [[ "$ranks" =~ ^[1-9][0-9]*$ ]] || {
+      echo "launch/local.sh: -n: given ${ranks:-nothing}, allowed: the number of ranks, 1 or more" >&2
+      exit 2
+    }
     shift 2
   else
     arguments+=("$1")

@@ -92,6 +92,24 @@ def test_lost_mass_stops_the_run_and_names_round_and_rank(tmp_path: Path) -> Non
     assert len(lines(folder / "metrics.jsonl")) <= 7, "it stops within two rounds, not at the next evaluation"
 
 
+def test_a_loss_that_leaves_every_measure_is_told(tmp_path: Path) -> None:
+    arguments = (
+        "--out",
+        str(tmp_path / "run"),
+        "--rounds",
+        "2",
+        "--local.lr",
+        "1e6",
+        "--local.steps",
+        "1",
+        "--local.rho",
+        "0",
+    )
+    done = run(ranks(2, "dfl_dist.train:main", *arguments, "--model.name", "small_models:softmax"), tmp_path)
+    assert done.code == 0, done.err
+    assert done.err.count("likely cures, in a new run: a smaller --local.lr") == 1
+
+
 def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     """Two steps a round: round 3 is the first in which a pass gives NaN."""
     folder = tmp_path / "run"

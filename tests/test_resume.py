@@ -71,6 +71,14 @@ def test_an_older_checkpoint_can_be_named(straight: Path, copy: Path) -> None:
     assert_same_run(straight, copy, 20)
 
 
+def test_a_finished_run_can_be_gone_back_in(half: Path, copy: Path) -> None:
+    """As is offered when the newest checkpoint is damaged: the command as it is printed, no rounds told."""
+    done = resume(2, copy / "checkpoints" / "round-000005")
+    assert done.code == 0, done.err
+    assert "goes on after 5 rounds" in done.err
+    assert_same_run(half, copy, 10)
+
+
 def test_going_back_leaves_no_checkpoint_of_what_is_done_again(straight: Path, copy: Path) -> None:
     """Killed soon after it went back, the run goes on from there, not from a checkpoint that its records lack."""
     with running(

@@ -183,7 +183,7 @@ def test_a_model_with_dropout_is_reproducible_on_any_layout(tmp_path: Path) -> N
         ),
         (
             ["--model.name", "small_models:misfit"],
-            "dfl_dist: model.name: given small_models:misfit, which does not fit",
+            "dfl_dist: model.name: given small_models:misfit, which does not take",
         ),
         (["--data.name", "digit"], "dfl_dist: data.name: given digit, allowed: digits (did you mean digits?)"),
         (["--backend", "nccl", "--device", "cpu"], "dfl_dist: backend: given nccl, allowed: gloo or auto"),
