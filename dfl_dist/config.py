@@ -76,7 +76,7 @@ class Local:
     epochs: int | None = setting(None, "local epochs a round (null: the algorithm's)", at_least(1))
     steps: int | None = setting(None, "local steps a round, instead of epochs", at_least(1))
     batch_size: int = setting(32, "mini-batch size; 0 is the whole shard", at_least(0))
-    lr: float = setting(0.05, "learning rate of round 0", at_least(0))
+    lr: float = setting(0.03, "learning rate of round 0", at_least(0))
     lr_decay: float = setting(0.998, "factor on the learning rate each round", up_to(1))
     momentum: float | None = setting(None, "momentum alpha (null: the algorithm's)", fraction())
     rho: float | None = setting(None, "SAM radius; 0 is the plain gradient (null: the algorithm's)", at_least(0))

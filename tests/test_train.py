@@ -84,7 +84,7 @@ def test_metrics_lines_can_be_recomputed(eight_ranks: Path) -> None:
         extra = {f"client_accuracy_{word}" for word in clients_too} if each_client else set()
         assert set(line) == always | (mean_only if evaluated else set()) | extra
         weights = [state["w"] for state in states]
-        assert line["lr"] == 0.05 * 0.998**t
+        assert line["lr"] == 0.03 * 0.998**t
         assert (line["push_weight_min"], line["push_weight_max"]) == (min(weights), max(weights))
         assert line["push_weight_sum"] == pytest.approx(8, abs=1e-12)
         assert line["train_loss"] == pytest.approx(np.mean([state["train_loss"] for state in states]), rel=1e-12)
