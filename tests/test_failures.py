@@ -57,14 +57,14 @@ def test_a_rank_that_raises_ends_the_whole_run(tmp_path: Path) -> None:
 def test_a_rank_that_hangs_is_noticed_at_the_timeout(tmp_path: Path) -> None:
     """Stopped by SIGSTOP: the process is there, its connections too, and nothing comes."""
     folder = tmp_path / "run"
-    command = ranks(4, "dfl_dist.train:main", "--out", str(folder), *SHORT, "--timeout_s", "3")
+    command = ranks(4, "dfl_dist.train:main", "--out", str(folder), *SHORT, "--timeout_s", "6")
     with running(command, tmp_path) as job:
         wait_for_rounds(folder, 3)
         *others, stopped = job.ranks()
         os.kill(stopped, signal.SIGSTOP)
         started = time.monotonic()
         while not all(map(has_ended, others)):
-            assert time.monotonic() - started < 20, "the others hang"
+            assert time.monotonic() - started < 30, "the others hang"
             time.sleep(0.05)
         os.kill(stopped, signal.SIGKILL)
         done = job.finish()
