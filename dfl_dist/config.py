@@ -199,7 +199,7 @@ def get(config: Config, key: str) -> Any:
 
 
 def known(value: T | None) -> T:
-    """A value that `resolve` has filled in."""
+    """A value that is there by now, for instance because `resolve` has filled it in."""
     assert value is not None
     return value
 

@@ -49,7 +49,7 @@ class Control:
         self.plan_coming: Operation | None = None
         self.sending: dict[int, list[Operation]] = {PLAN_TAG: [], REPORT_TAG: []}
 
-    # The plan of a round: rank 0 sends it a round ahead, the others have its receive posted.
+    # The plan of a round: rank 0 sends it during the round before, the others have its receive posted by then.
 
     def set_plan_size(self, num_clients: int, max_edges: int) -> None:
         """Agree on how large a plan may be; only rank 0 knows `max_edges`."""

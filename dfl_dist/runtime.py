@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -139,7 +139,7 @@ class StopSignal:
     """Remembers a SIGINT or SIGTERM, so that the run can end after a round; a second Ctrl-C ends it at once."""
 
     received: str | None = None
-    at: float = field(default=0.0)
+    at: float = 0.0
 
     def install(self) -> "StopSignal":
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -15,14 +15,7 @@ SHORT = ("--rounds", "200", "--local.epochs", "1", "--checkpoint.every", "2", "-
 
 def torchrun_program(name: str, *arguments: str) -> list[str]:
     """torchrun on the trainer with something broken in it."""
-    prefix = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node=4",
-        "--shutdown-timeout=2",
-    ]
+    prefix = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=4"]
     return [*prefix, str(TESTS / "rank_programs.py"), name, *arguments]
 
 
@@ -93,19 +86,8 @@ def test_lost_mass_stops_the_run_and_names_round_and_rank(tmp_path: Path) -> Non
 
 
 def test_a_loss_that_leaves_every_measure_is_told(tmp_path: Path) -> None:
-    arguments = (
-        "--out",
-        str(tmp_path / "run"),
-        "--rounds",
-        "2",
-        "--local.lr",
-        "1e6",
-        "--local.steps",
-        "1",
-        "--local.rho",
-        "0",
-    )
-    done = run(ranks(2, "dfl_dist.train:main", *arguments, "--model.name", "small_models:softmax"), tmp_path)
+    arguments = "--out run --rounds 2 --local.lr 1e6 --local.steps 1 --local.rho 0 --model.name small_models:softmax"
+    done = run(ranks(2, "dfl_dist.train:main", *arguments.split()), tmp_path)
     assert done.code == 0, done.err
     assert done.err.count("likely cures, in a new run: a smaller --local.lr") == 1
 

@@ -9,16 +9,10 @@ from launching import client_states, lines, train
 from oracle import NO_MISTAKE, Mistake, simulate
 
 COMMON = (
-    "--model.name",
-    "small_models:softmax",
-    "--checkpoint.every",
-    "5",
-    "--checkpoint.keep",
-    "0",
-    "--data.alpha",
-    "1",
+    *("--model.name", "small_models:softmax", "--data.alpha", "1", "--seed", "7"),
+    *("--checkpoint.every", "5", "--checkpoint.keep", "0"),
+    *("--local.epochs", "2", "--local.batch_size", "40", "--local.lr", "0.2"),
 )
-COMMON = (*COMMON, "--local.epochs", "2", "--local.batch_size", "40", "--local.lr", "0.2", "--seed", "7")
 
 # Out-degrees from 0 to 4. In the first graph client 1 pushes to nobody and nobody pushes to client 3; in the second
 # client 4 does neither; in the third nobody pushes to client 0. A client that were never pushed to would end with w
@@ -51,16 +45,14 @@ def graph_file(folder: Path) -> Path:
         pytest.param(2, ["--num_clients", "6", "--graph.out_degree", "2"], id="2 ranks x 3 clients"),
         pytest.param(3, ["--num_clients", "5", "--rank0", "coordinator"], id="coordinator, 2 ranks x 2 and 3 clients"),
         pytest.param(4, ["--local.step", "z", "--local.clip_norm", "0.5", "--local.weight_decay", "0.01"], id="step z"),
-        pytest.param(3, ["--algorithm", "sgp", "--local.steps", "7"], id="plain gradient, steps"),
+        pytest.param(
+            3, ["--algorithm", "sgp", "--local.epochs", "null", "--local.steps", "7"], id="plain gradient, steps"
+        ),
         pytest.param(4, ["--window", "1", "--local.weight_decay", "0.01", "--local.batch_size", "0"], id="window 1"),
     ],
 )
 def test_run_equals_simulation(tmp_path: Path, world_size: int, arguments: list[str]) -> None:
-    if "--local.steps" in arguments:
-        common = [word for word in COMMON if word not in ("--local.epochs", "2")]
-    else:
-        common = list(COMMON)
-    folder = train(world_size, tmp_path / "run", "--rounds", "10", "--dtype", "float64", *common, *arguments)
+    folder = train(world_size, tmp_path / "run", "--rounds", "10", "--dtype", "float64", *COMMON, *arguments)
     assert compare(folder, 10) < 1e-9
 
 
