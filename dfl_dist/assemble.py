@@ -1,7 +1,5 @@
 """From a job to the objects that run it: model, data, clients, transport, rank 0's coordinator."""
 
-import logging
-import os
 import socket
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,18 +16,20 @@ from dfl_dist.control import Control
 from dfl_dist.coordinator import Coordinator
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import DATASETS, Dataset
+from dfl_dist.exchange import Exchange, PushSum, ServerAverage
 from dfl_dist.flat import FlatModel
 from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job, write_settings
 from dfl_dist.layout import Layout
 from dfl_dist.local import LocalRule, Shard
+from dfl_dist.mixing import Ledger
 from dfl_dist.models import MODELS
+from dfl_dist.progress import tell_graph, tell_start
 from dfl_dist.randomness import stream, torch_seed
 from dfl_dist.rounds import Checkpoints
 from dfl_dist.runtime import World
-from dfl_dist.topology import Schedule
+from dfl_dist.schedule import SERVER, Schedule
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 Built = tuple[Dataset, FlatModel]
 
@@ -143,9 +143,12 @@ def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> 
         manifest = checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
         for row, client in enumerate(block):
             state = checkpoint.load_client(job.checkpoint, client, manifest)
+            if job.rounds_done < job.resolved.rounds:
+                state |= state.get("before_drain", {})
             clients.x[row].copy_(state["x"])
             clients.w[row] = state["w"]
             clients.losses[row] = state["train_loss"]
+            clients.arriving.append(state.get("in_flight", []))
     return clients
 
 
@@ -156,6 +159,7 @@ def local_work(config: Config) -> LocalWork:
         rho=known(local.rho),
         momentum=known(local.momentum),
         step=known(local.step),
+        gradient_at=known(local.gradient_at),
         weight_decay=local.weight_decay,
         clip_norm=local.clip_norm,
     )
@@ -183,13 +187,11 @@ def choose_backend(config: Config, world: World, layout: Layout, control: Contro
     return runtime.choose_backend(config.backend, gpu_each=int(everywhere) == 0)
 
 
-def open_transport(config: Config, layout: Layout, rank: int, backend: str, model: FlatModel) -> Transport | None:
-    """The data group and what sends frames over it; None on a rank that hosts no client."""
+def open_transport(config: Config, layout: Layout, backend: str, model: FlatModel) -> Transport:
+    """The data group and what sends frames over it; a rank that hosts no client has none to send."""
     group = runtime.data_group(
         layout.client_ranks, backend=backend, timeout_s=config.timeout_s, device=model.params.device
     )
-    if not layout.blocks[rank]:
-        return None
     if backend == "nccl":
         return BatchedTransport(
             group, timeout_s=config.timeout_s, size=model.size, dtype=model.params.dtype, device=model.params.device
@@ -198,10 +200,26 @@ def open_transport(config: Config, layout: Layout, rank: int, backend: str, mode
         group,
         timeout_s=config.timeout_s,
         window=config.window,
-        largest_block=layout.largest_block,
         size=model.size,
         dtype=model.params.dtype,
         device=model.params.device,
+    )
+
+
+def make_exchange(job: Job, layout: Layout, control: Control, clients: Clients, transport: Transport) -> Exchange:
+    """How the clients learn from one another."""
+    config = job.resolved
+    if config.graph.kind == SERVER:
+        sizes = gather_scalars(control, layout, clients.block, [len(shard) for shard in clients.shards], "shard sizes")
+        return ServerAverage(clients, control, [int(size) for size in sizes], server_lr=config.server_lr)
+    return PushSum(
+        clients,
+        transport,
+        layout,
+        control.rank,
+        overlap=config.overlap,
+        gossip_steps=config.graph.gossip_steps,
+        rounds_done=job.rounds_done,
     )
 
 
@@ -210,17 +228,18 @@ def make_coordinator(
     layout: Layout,
     control: Control,
     clients: Clients,
+    exchange: Exchange,
     work: LocalWork,
     backend: str,
     schedule: Schedule | None,
 ) -> Coordinator | None:
     """Rank 0's extra part, with the run's files open; all ranks call it, for what rank 0 must know of them."""
     config, folder = job.resolved, known(job.folder)
-    weights = torch.zeros(layout.num_clients, dtype=torch.float64)
-    weights[clients.block.start : clients.block.stop] = clients.w
-    control.all_reduce(weights, "tell their push weights")
+    weights = gather_scalars(control, layout, clients.block, clients.w.tolist(), "push weights")
+    losses = gather_scalars(control, layout, clients.block, [loss or 0.0 for loss in clients.losses], "losses")
+    in_flight = control.all_reduce(exchange.weights_arriving(), "tell what is in flight to them").tolist()
+    control.num_clients = layout.num_clients
     ranks = control.gather_text(f"{socket.gethostname()} {clients.x.device} {torch.get_num_threads()}")
-    control.set_plan_size(layout.num_clients, schedule.max_edges if schedule else 0)
     if schedule is None:
         return None
     hosts, devices, threads = zip(*(line.split() for line in ranks), strict=True)
@@ -236,10 +255,11 @@ def make_coordinator(
     run_folder.write_environment(
         folder, facts | {"threads": [int(count) for count in threads], "resumed_after": job.rounds_done}
     )
-    run_folder.cut_back(folder, job.rounds_done, job.scores_to_drop)
+    run_folder.cut_back(folder, job.rounds_done, job.scores_to_drop, weights)
     checkpoint.drop_after(folder, job.rounds_done)
     write_settings(job, backend=backend, device=devices[-1].split(":")[0], threads=int(threads[-1]))
     tell_start(job, control.world_size, backend, devices[-1], clients.x.shape[1])
+    tell_graph(config, schedule)
     return Coordinator(
         control,
         schedule,
@@ -248,23 +268,13 @@ def make_coordinator(
         rounds=config.rounds,
         rounds_done=job.rounds_done,
         lr_of=work.lr_of,
-        push_weights=weights.tolist(),
+        ledger=Ledger(weights, in_flight, overlap=config.overlap, gossip_steps=config.graph.gossip_steps),
+        losses=losses if job.rounds_done else None,
     )
 
 
-def tell_start(job: Job, world_size: int, backend: str, device: str, parameters: int) -> None:
-    """Say once what begins here, on what, and where it is kept."""
-    config, shown = job.resolved, os.path.relpath(known(job.folder))
-    log.info(
-        "%s on %s: %s on %s (%s, %s), %s with %d parameters",
-        *(config.algorithm, config.data.name, count(known(config.num_clients), "client"), count(world_size, "rank")),
-        *(device, backend, config.model.name, parameters),
-    )
-    if job.checkpoint:
-        log.info("goes on after %s in %s; anything recorded later is dropped", count(job.rounds_done, "round"), shown)
-    else:
-        log.info("run folder: %s", shown)
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def gather_scalars(control: Control, layout: Layout, block: range, own: list[float], what: str) -> list[float]:
+    """A number of every client, for every rank."""
+    numbers = torch.zeros(layout.num_clients, dtype=torch.float64)
+    numbers[block.start : block.stop] = torch.tensor(own, dtype=torch.float64)
+    return control.all_reduce(numbers, f"tell their {what}").tolist()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dfl_dist.config import ConfigError
 
@@ -47,22 +46,22 @@ def sync_folder(folder: Path) -> None:
 
 
 def save_clients(
-    folder: Path, round_count: int, clients: Sequence[int], x: Tensor, w: Tensor, losses: Sequence[float | None]
+    folder: Path,
+    round_count: int,
+    clients: Sequence[int],
+    states: Sequence[Mapping[str, Any]],
+    losses: Sequence[float | None],
 ) -> list[str]:
-    """Write the files of some clients after `round_count` rounds; return their checksums."""
+    """Write the files of some clients after `round_count` rounds; return their checksums.
+
+    A state holds x, w and what is in flight to the client; after the last round of a run with overlap also what they
+    were before it was drained.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     checksums = []
-    for row, client in enumerate(clients):
-        state = {
-            "format": FORMAT,
-            "client": client,
-            "round": round_count,
-            "x": x[row].cpu().clone(),
-            "w": float(w[row]),
-            "train_loss": losses[row],
-        }
+    for client, state, loss in zip(clients, states, losses, strict=True):
         buffer = io.BytesIO()
-        torch.save(state, buffer)
+        torch.save({"format": FORMAT, "client": client, "round": round_count, "train_loss": loss, **state}, buffer)
         write_atomic(folder / client_file(client), buffer.getvalue())
         checksums.append(hashlib.sha256(buffer.getvalue()).hexdigest())
     return checksums

@@ -54,6 +54,10 @@ def fraction() -> Check:
     return Check("0 or more, below 1", lambda value: bool(0 <= value < 1))
 
 
+def share() -> Check:
+    return Check("0 to 1", lambda value: bool(0 <= value <= 1))
+
+
 def setting(default: T, text: str, check: Check | None = None) -> T:
     """A dataclass field with its help line and its check."""
     return field(default=default, metadata={"help": text, "check": check})
@@ -81,7 +85,10 @@ class Local:
     momentum: float | None = setting(None, "momentum alpha (null: the algorithm's)", fraction())
     rho: float | None = setting(None, "SAM radius; 0 is the plain gradient (null: the algorithm's)", at_least(0))
     step: Literal["x", "z"] | None = setting(
-        None, "x: the paper's step; z: scaled by w, so that z moves by lr*v (null: x)"
+        None, "x: the paper's step; z: scaled by w, so that z moves by lr*v (null: x, and z with overlap)"
+    )
+    gradient_at: Literal["step", "round"] | None = setting(
+        None, "step: each gradient at the current z; round: all of a round at its first z (null: the algorithm's)"
     )
     weight_decay: float = setting(0.0, "weight decay at z, after clipping", at_least(0))
     clip_norm: float | None = setting(None, "clip the gradient's norm to this (null: off)", above(0))
@@ -93,7 +100,15 @@ class Graph:
     out_degree: int | None = setting(
         None, "out-neighbours of a client, itself not counted (null: min(3, clients - 1))", at_least(0)
     )
+    weights: Literal["auto", "out-degree", "metropolis"] = setting(
+        "auto", "how a client's mass is shared; auto: metropolis where the kind is symmetric, else out-degree"
+    )
+    static: bool = setting(False, "keep the graph of round 0 for all rounds")
+    p: float | None = setting(
+        None, "erdos_renyi: how likely an edge is (null: as makes out_degree edges a client on average)", share()
+    )
     file: str | None = setting(None, "graphs for kind file: a line of JSON a round, as in topology.jsonl, repeated")
+    gossip_steps: int = setting(1, "exchanges a round, all on the round's graph", at_least(1))
 
 
 @dataclass(frozen=True)
@@ -114,6 +129,13 @@ class Config:
     rounds: int = setting(30, "communication rounds", at_least(1))
     num_clients: int | None = setting(
         None, f"clients (null: one a rank; {DEFAULT_CLIENTS} without torchrun)", at_least(1)
+    )
+    participation: float | None = setting(
+        None, "part of the clients that train in a round of graph.kind server (null: the algorithm's, or all)", up_to(1)
+    )
+    server_lr: float = setting(1.0, "step of graph.kind server from the old model to the average", above(0))
+    overlap: int = setting(
+        0, "rounds that pushed models are under way while the clients train on; 0 waits for them", at_least(0)
     )
     seed: int = setting(0, "seed of every random stream", at_least(0))
     out: str | None = setting(None, "run folder (null: the next free runs/<algorithm>-<data>-<NNN>)")
@@ -251,40 +273,6 @@ def replace(config: Config, values: Mapping[str, Any]) -> Config:
             section = section[part]
         section[last] = value
     return from_mapping(nested)
-
-
-def resolve(config: Config, row: Mapping[str, Any], default_model: str, num_clients: int) -> Config:
-    """The config in force: nulls filled from the algorithm's row, then from the defaults."""
-    defaults = {"local.step": "x", "graph.out_degree": min(3, num_clients - 1), **row}
-    filled = {key: value for key, value in defaults.items() if get(config, key) is None}
-    if config.local.steps is not None:
-        filled["local.epochs"] = None
-    if config.graph.file is not None:
-        filled["graph.kind"] = "file"
-    if config.model.name == "auto":
-        filled["model.name"] = default_model
-    resolved = replace(config, filled | {"num_clients": num_clients})
-    if known(resolved.graph.out_degree) >= num_clients:
-        raise refusal(
-            "graph.out_degree",
-            resolved.graph.out_degree,
-            f"0 to {num_clients - 1}, below the number of clients ({num_clients})",
-        )
-    return resolved
-
-
-def count_clients(config: Config, world_size: int, torchrun: bool) -> int:
-    """How many clients the run has, refused where the ranks do not fit them."""
-    coordinators = 1 if config.rank0 == "coordinator" else 0
-    if coordinators and world_size < 2:
-        raise ConfigError(
-            f"rank0: given coordinator with {world_size} rank, allowed: client, or one rank more than the clients need"
-        )
-    hosts = world_size - coordinators
-    clients = config.num_clients or (hosts if torchrun else DEFAULT_CLIENTS)
-    if clients < hosts:
-        raise refusal("num_clients", clients, f"{hosts} or more: there are {hosts} ranks that host clients")
-    return clients
 
 
 def changed_on_resume(old: Config, new: Config) -> list[str]:

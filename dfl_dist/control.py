@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dfl_dist.topology import Graph
+from dfl_dist.topology import WEIGHTS, Graph, RoundGraph, Server
 from dfl_dist.waiting import PeerError, Waitable, blaming, wait
 
 PLAN_TAG, REPORT_TAG, TEXT_TAG = 1, 2, 3
+PLAN_HEAD = 4  # round, decision, how mass is shared, number of lists
+WEIGHT_NAMES = (*WEIGHTS, "server")
 
 
 class Decision(IntEnum):
@@ -27,7 +30,7 @@ class Plan:
     """A round's graph, or the decision that there is no such round."""
 
     decision: Decision
-    graph: Graph | None = None
+    graph: RoundGraph | None = None
 
 
 @dataclass(frozen=True)
@@ -45,41 +48,43 @@ class Control:
     def __init__(self, *, rank: int, world_size: int, timeout_s: float) -> None:
         self.rank, self.world_size, self.timeout_s = rank, world_size, timeout_s
         self.others = range(1, world_size) if rank == 0 else range(0)
-        self.plan_room = 0
+        self.num_clients = 0
         self.plan_coming: Operation | None = None
         self.sending: dict[int, list[Operation]] = {PLAN_TAG: [], REPORT_TAG: []}
 
     # The plan of a round: rank 0 sends it during the round before, the others have its receive posted by then.
 
-    def set_plan_size(self, num_clients: int, max_edges: int) -> None:
-        """Agree on how large a plan may be; only rank 0 knows `max_edges`."""
-        self.plan_room = 3 + num_clients + int(self.broadcast(torch.tensor([max_edges]), "the size of plans"))
-
     def send_plan(self, round_idx: int, plan: Plan) -> None:
         """Rank 0: start sending the plan of a round to everybody."""
-        out = plan.graph.out if plan.graph else ()
-        content = [round_idx, int(plan.decision), len(out), *map(len, out), *(target for row in out for target in row)]
-        message = torch.zeros(self.plan_room, dtype=torch.int32)
-        message[: len(content)] = torch.tensor(content, dtype=torch.int32)
+        graph = plan.graph
+        lists = () if graph is None else graph.out if isinstance(graph, Graph) else (graph.clients,)
+        kind = WEIGHT_NAMES.index(graph.weights) if graph else 0
+        head = [round_idx, int(plan.decision), kind, len(lists)]
+        content = [*head, *map(len, lists), *(client for row in lists for client in row)]
+        message = torch.tensor(content, dtype=torch.int32)
         self._flush(PLAN_TAG)
         what = f"rank {{}} to take the plan of round {round_idx}"
         self.sending[PLAN_TAG] = [self._send(message, rank, PLAN_TAG, what.format(rank)) for rank in self.others]
 
     def expect_plan(self, round_idx: int) -> None:
-        """Other ranks: post the receive of a plan."""
-        buffer = torch.empty(self.plan_room, dtype=torch.int32)
+        """Other ranks: post the receive of a plan, with room for all edges there can be; few are ever used."""
+        buffer = torch.empty(PLAN_HEAD + self.num_clients * (self.num_clients + 1), dtype=torch.int32)
         self.plan_coming = self._receive(buffer, 0, PLAN_TAG, f"the plan of round {round_idx} from rank 0")
 
     def receive_plan(self, round_idx: int) -> Plan:
         """Other ranks: the plan of a round."""
         assert self.plan_coming is not None
-        planned, decision, num_clients, *content = self._finish(self.plan_coming).tolist()
+        message = self._finish(self.plan_coming)
+        planned, decision, kind, count = message[:PLAN_HEAD].tolist()
         if planned != round_idx:
             raise PeerError(f"rank 0 sent the plan of round {planned}, expected round {round_idx}")
         if decision != Decision.GO_ON:
             return Plan(Decision(decision))
-        degrees, targets = content[:num_clients], iter(content[num_clients:])
-        return Plan(Decision.GO_ON, Graph(tuple(tuple(next(targets) for _ in range(degree)) for degree in degrees)))
+        sizes = message[PLAN_HEAD : PLAN_HEAD + count].tolist()
+        entries = iter(message[PLAN_HEAD + count : PLAN_HEAD + count + sum(sizes)].tolist())
+        lists = tuple(tuple(islice(entries, size)) for size in sizes)
+        weights = WEIGHT_NAMES[kind]
+        return Plan(Decision.GO_ON, Graph(lists, weights) if weights in WEIGHTS else Server(lists[0]))
 
     # Scalars: every rank starts sending them, rank 0 reads them a round later.
 
@@ -103,10 +108,11 @@ class Control:
 
     # Blocking: at the start and end of a run, for evaluations and checkpoints only.
 
-    def all_reduce(self, tensor: Tensor, what: str) -> Tensor:
-        """Sum over all ranks, in place, on the host."""
+    def all_reduce(self, tensor: Tensor, what: str, *, largest: bool = False) -> Tensor:
+        """Sum over all ranks, or the largest of theirs, in place, on the host."""
+        operation = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
         with blaming(f"all ranks to {what}", self.timeout_s):
-            work = dist.all_reduce(tensor, async_op=True)
+            work = dist.all_reduce(tensor, op=operation, async_op=True)
         assert work is not None
         return self._finish(Operation(work, tensor, f"all ranks to {what}"))
 

@@ -2,23 +2,29 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dfl_dist import checkpoint
+from dfl_dist.connectivity import connected_within
 from dfl_dist.control import Control, Decision, Operation, Plan
 from dfl_dist.layout import Layout
 from dfl_dist.metrics import CURES, LineFile, RankReport, find_fault, record
-from dfl_dist.mixing import expected_push_weights
-from dfl_dist.progress import Progress, summary
-from dfl_dist.topology import Graph, Schedule
+from dfl_dist.mixing import Ledger
+from dfl_dist.progress import UNCONNECTED, Progress, count, summary
+from dfl_dist.schedule import Losses, Schedule, read_graphs
+from dfl_dist.topology import RoundGraph
 
 log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Rank 0's extra part. Nobody waits for it: graphs are sampled a round ahead, scalars are read a round later."""
+    """Rank 0's extra part. Nobody waits for it: graphs are sampled a round ahead, scalars are read a round later.
+
+    Graphs chosen by loss are the one exception: the next graph depends on all losses of the round, so it is sampled
+    after the round, and everybody waits for it.
+    """
 
     def __init__(
         self,
@@ -30,15 +36,16 @@ class Coordinator:
         rounds: int,
         rounds_done: int,
         lr_of: Callable[[int], float],
-        push_weights: Sequence[float],
+        ledger: Ledger,
+        losses: Losses,
     ) -> None:
         self.control, self.schedule, self.layout, self.folder = control, schedule, layout, folder
         self.rounds, self.lr_of, self.started = rounds, lr_of, time.monotonic()
-        self.push_weights = list(push_weights)  # of every client, after the last round that was read
+        self.ledger, self.losses = ledger, losses  # the clients' w and losses after the last round that was read
         self.next_plan = Plan(Decision.GO_ON)
         self.fault: str | None = None
         self.stop_reason: str | None = None
-        self.graphs: dict[int, Graph] = {}
+        self.graphs: dict[int, RoundGraph] = {}
         self.pending: dict[int, list[Operation]] = {}
         self.own: dict[int, RankReport] = {}
         self.reports: dict[int, list[RankReport]] = {}
@@ -47,9 +54,14 @@ class Coordinator:
         self.metrics, self.topology = LineFile(folder / "metrics.jsonl"), LineFile(folder / "topology.jsonl")
         self.progress = Progress(done=rounds_done, rounds=rounds)
 
+    @property
+    def sees_ahead(self) -> bool:
+        """Whether the next graph can be sampled while the clients train."""
+        return not self.schedule.needs_losses
+
     def look_ahead(self, round_idx: int) -> None:
         """Sample the graph of a round to come."""
-        self.graphs[round_idx] = self.schedule.graph(round_idx)
+        self.graphs[round_idx] = self.schedule.graph(round_idx, self.losses if self.schedule.needs_losses else None)
 
     def announce(self, round_idx: int, wish: str | None) -> Plan:
         """Decide whether there is to be such a round, and start telling everybody."""
@@ -78,11 +90,14 @@ class Coordinator:
         for number in sorted(number for number in self.pending if number <= round_idx):
             others = self.control.read_reports(self.pending.pop(number))
             reports = [self.own.pop(number), *map(RankReport.unpack, others)]
-            expected = expected_push_weights(self.graphs[number], self.push_weights)
-            if self.fault is None and (fault := find_fault(number, reports, expected, self.layout.owners())):
+            graph = self.graphs[number]
+            expected = self.ledger.expect(graph, drained=number + 1 == self.rounds)
+            fault = find_fault(number, reports, graph.clients, expected, self.layout.owners())
+            if self.fault is None and fault:
                 good = next(reversed(checkpoint.complete(self.folder)), None)
                 self.fault = fault + (f"; the last good checkpoint is {good}" if good else "")
-            self.push_weights = [weight for report in reports for weight in report.push_weights]
+            self.ledger.w = [weight for report in reports for weight in report.push_weights]
+            self.losses = [loss for report in reports for loss in report.losses]
             self.reports[number] = reports
             if self.stop_reason is None and any(report.wants_stop for report in reports):
                 self.stop_reason = "a signal to rank " + ", ".join(
@@ -94,11 +109,10 @@ class Coordinator:
         """Record the rounds read so far, up to this one, which may have been evaluated."""
         while self.next_line <= round_idx:
             number = self.next_line
-            line = record(
-                number, self.lr_of(number), self.reports.pop(number), scores or {} if number == round_idx else {}
-            )
-            graph = self.graphs.pop(number)
-            self.topology.write({"round": number, "out": graph.out, "weights": graph.weights})
+            graph, reports = self.graphs.pop(number), self.reports.pop(number)
+            new_scores = scores or {} if number == round_idx else {}
+            line = record(number, self.lr_of(number), reports, graph.clients, new_scores)
+            self.topology.write({"round": number, **graph.record()})
             self.metrics.write(line)
             self.progress.show(line)
             self._warn_of_divergence(line)
@@ -115,6 +129,10 @@ class Coordinator:
     def tell_end(self, scores: Mapping[str, float]) -> None:
         """Say on the screen how the run ended; a STOP file has done its work."""
         self.progress.close()
+        if self.schedule.needs_losses:
+            graphs = read_graphs(self.folder / "topology.jsonl", self.layout.num_clients)
+            if connected_within(graphs) is None:
+                log.warning(UNCONNECTED, count(len(graphs), "round"))
         seconds, stopped = time.monotonic() - self.started, self.stop_reason if self.next_line < self.rounds else None
         print(
             summary(

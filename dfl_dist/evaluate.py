@@ -62,14 +62,15 @@ class Evaluator:
         part = slice(len(test) * first // len(hosts), len(test) * last // len(hosts))
         self.part = Shard(test.inputs[part], test.targets[part])
 
-    def mean_model(self, x: Tensor) -> Tensor:
-        """x̄ = (1/n) Σ x_i over the clients of all ranks; x: [m, d]."""
-        total = self.control.all_reduce(x.sum(dim=0, dtype=torch.float64).cpu(), "sum their models")
+    def mean_model(self, x: Tensor, in_flight: Tensor) -> Tensor:
+        """x̄ = (1/n) Σ x_i over the clients of all ranks, with what is in flight to them; x: [m, d], in_flight: [d]."""
+        own = x.sum(dim=0, dtype=torch.float64) + in_flight
+        total = self.control.all_reduce(own.cpu(), "sum their models")
         return (total / self.num_clients).to(device=x.device, dtype=x.dtype)
 
-    def evaluate(self, x: Tensor, w: Tensor, *, each_client: bool) -> Evaluation:
+    def evaluate(self, x: Tensor, w: Tensor, in_flight: Tensor, *, each_client: bool) -> Evaluation:
         """Accuracy and loss of x̄, the mean ‖z_i − x̄‖, and on request the accuracy of every z_i."""
-        mean, size = self.mean_model(x), len(self.test)
+        mean, size = self.mean_model(x, in_flight), len(self.test)
         correct, loss = score(self.model, mean, self.part)
         distance, own = 0.0, torch.zeros(self.num_clients, dtype=torch.float64)
         for row, client in enumerate(self.block):

@@ -3,19 +3,21 @@
 import dataclasses
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dfl_dist import checkpoint, run_folder
+from dfl_dist import checkpoint, run_folder, schedule
 from dfl_dist.algorithms import ALGORITHMS
-from dfl_dist.config import Config, ConfigError, choose, count_clients, dump, from_mapping, get, known, replace, resolve
+from dfl_dist.config import Config, ConfigError, choose, dump, from_mapping, get, known, refusal, replace
 from dfl_dist.data.datasets import DATASETS
 from dfl_dist.evaluate import EvalSchedule
 from dfl_dist.randomness import stream
+from dfl_dist.resolve import count_clients, resolve
 from dfl_dist.runtime import World, run_id
-from dfl_dist.topology import SCHEDULES, Schedule
+from dfl_dist.topology import Options
 
 
 @dataclass(frozen=True)
@@ -82,24 +84,37 @@ def settle(asked: Config, world: World, default_clients: int | None = None) -> C
         asked = replace(asked, {"num_clients": default_clients})
     row = choose("algorithm", asked.algorithm, ALGORITHMS)
     source = choose("data.name", asked.data.name, DATASETS)
+    if asked.graph.kind is not None and asked.graph.kind not in schedule.NAMES:
+        raise refusal("graph.kind", asked.graph.kind, ", ".join(schedule.NAMES), schedule.NAMES)
     resolved = resolve(asked, row, source.model, count_clients(asked, world.size, world.torchrun))
-    choose("graph.kind", known(resolved.graph.kind), SCHEDULES)
-    return resolved
+    with as_config_error():
+        weights = schedule.weights_in_force(known(resolved.graph.kind), asked.graph.weights)
+    return replace(resolved, {"graph.weights": weights})
 
 
-def make_schedule(resolved: Config) -> Schedule:
+def make_schedule(resolved: Config) -> schedule.Schedule:
     """The graphs of this run."""
     graph = resolved.graph
-    make = choose("graph.kind", known(graph.kind), SCHEDULES)
-    try:
-        return make(
+    with as_config_error():
+        return schedule.make_schedule(
+            known(graph.kind),
             known(resolved.num_clients),
             lambda round_idx: stream(resolved.seed, "graph", round_idx=round_idx),
-            out_degree=known(graph.out_degree),
+            options=Options(out_degree=known(graph.out_degree), p=graph.p or 0.0),
+            weights=graph.weights,
+            static=graph.static,
             file=graph.file,
+            participation=known(resolved.participation),
         )
+
+
+@contextmanager
+def as_config_error() -> Iterator[None]:
+    """Turn a refusal of the mathematics, which knows no settings, into one of the settings."""
+    try:
+        yield
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise error if isinstance(error, ConfigError) else ConfigError(str(error)) from error
 
 
 def open_folder(job: Job) -> Job:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+from dfl_dist.mixing import Row, bundle
 from dfl_dist.topology import Graph
 
 
@@ -38,15 +39,23 @@ def spread(num_clients: int, world_size: int, *, coordinator: bool = False) -> L
     return Layout((range(0),) * idle + tuple(range(low, high) for low, high in pairwise(bounds)))
 
 
-def routes(graph: Graph, layout: Layout, rank: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Which of this rank's clients push to each other rank, and which clients of each other rank push here."""
+Routes = dict[int, list[Row]]  # a rank, and the rows that go there or come from there
+
+
+def routes(graph: Graph, layout: Layout, rank: int) -> tuple[Routes, Routes]:
+    """The rows that this rank's clients push to those of each rank, itself included, and those that come from each."""
     owners, mine = layout.owners(), layout.blocks[rank]
-    outgoing: dict[int, list[int]] = {}
+    outgoing: dict[int, list[tuple[int, int, float]]] = {}
+    incoming: dict[int, list[tuple[int, int, float]]] = {}
     for client in mine:
-        for receiver in sorted({owners[peer] for peer in graph.out[client]} - {rank}):
-            outgoing.setdefault(receiver, []).append(client)
-    senders = sorted({peer for client in mine for peer in graph.in_neighbors[client]} - set(mine))
-    incoming: dict[int, list[int]] = {}
-    for peer in senders:
-        incoming.setdefault(owners[peer], []).append(peer)
-    return dict(sorted(outgoing.items())), incoming
+        for receiver, share in zip(graph.out[client], graph.shares[client], strict=True):
+            if receiver != client:
+                outgoing.setdefault(owners[receiver], []).append((client, receiver, share))
+        for sender in graph.in_neighbors[client]:
+            if sender != client:
+                incoming.setdefault(owners[sender], []).append((sender, client, graph.share(sender, client)))
+    return bundle_each(outgoing), bundle_each(incoming)
+
+
+def bundle_each(edges: dict[int, list[tuple[int, int, float]]]) -> Routes:
+    return {rank: bundle(edges[rank]) for rank in sorted(edges)}

@@ -18,6 +18,7 @@ class LocalRule:
     rho: float
     momentum: float
     step: Literal["x", "z"] = "x"
+    gradient_at: Literal["step", "round"] = "step"
     weight_decay: float = 0.0
     clip_norm: float | None = None
 
@@ -67,18 +68,20 @@ def local_steps(
 
     For each batch b, with z = x / w (x, z, g, v: [d]):
         g1 = ∇f(z; b);  z' = z + rho · g1/‖g1‖;  g = ∇f(z'; b);  v = alpha·v + g;  x = x − lr · v
-    The step `z` moves x by lr·w·v instead, so that z moves by lr·v.
+    The step `z` moves x by lr·w·v instead, so that z moves by lr·v. With `gradient_at` round, z is the round's first in
+    all steps.
     """
     velocity.zero_()
     masks = default_generator(x.device)
     params, grads = model.params, model.grads
+    base = x.clone() if rule.gradient_at == "round" else x  # z = base / w
     step_size = lr * w if rule.step == "z" else lr
     loss_sum, samples = torch.zeros((), dtype=torch.float64, device=x.device), 0
     for indices in index_batches:
         rows = torch.from_numpy(indices).to(x.device)
         inputs, targets = shard.inputs[rows], shard.targets[rows]
         mask_seed = int(dropout.integers(2**63))
-        torch.div(x, w, out=params)
+        torch.div(base, w, out=params)
         masks.manual_seed(mask_seed)
         loss = model.gradient(inputs, targets)
         if rule.rho > 0:
@@ -90,7 +93,7 @@ def local_steps(
             norm = torch.linalg.vector_norm(grads)
             grads.mul_(torch.clamp(rule.clip_norm / norm, max=1.0))
         if rule.weight_decay > 0:
-            grads.add_(x, alpha=rule.weight_decay / w)
+            grads.add_(base, alpha=rule.weight_decay / w)
         velocity.mul_(rule.momentum).add_(grads)
         x.add_(velocity, alpha=-step_size)
         loss_sum += loss.double() * len(indices)

@@ -24,31 +24,34 @@ class RankReport:
     seconds_exchange: float
     seconds_total: float
     bytes_sent: int
-    losses: list[float]
+    weight_in_flight: float
+    losses: list[float]  # of clients that did not train in the round: anything
     push_weights: list[float]
     finite: list[bool]
 
     @staticmethod
     def size(clients: int) -> int:
-        return 5 + 3 * clients
+        return 6 + 3 * clients
 
     def pack(self) -> Tensor:
-        head = [self.wants_stop, self.seconds_local, self.seconds_exchange, self.seconds_total, self.bytes_sent]
+        seconds = [self.seconds_local, self.seconds_exchange, self.seconds_total]
+        head = [self.wants_stop, *seconds, self.bytes_sent, self.weight_in_flight]
         return torch.tensor([*head, *self.losses, *self.push_weights, *self.finite], dtype=torch.float64)
 
     @classmethod
     def unpack(cls, packed: Tensor) -> "RankReport":
-        wants_stop, local, exchange, total, num_bytes, *rest = packed.tolist()
+        wants_stop, local, exchange, total, num_bytes, in_flight, *rest = packed.tolist()
         clients = len(rest) // 3
-        losses, weights, finite = rest[:clients], rest[clients : 2 * clients], rest[2 * clients :]
-        return cls(
-            bool(wants_stop), local, exchange, total, int(num_bytes), losses, weights, [bool(flag) for flag in finite]
-        )
+        losses, weights, finite = rest[:clients], rest[clients : 2 * clients], map(bool, rest[2 * clients :])
+        return cls(bool(wants_stop), local, exchange, total, int(num_bytes), in_flight, losses, weights, list(finite))
 
 
-def record(round_idx: int, lr: float, reports: Sequence[RankReport], scores: Mapping[str, float]) -> dict[str, Any]:
+def record(
+    round_idx: int, lr: float, reports: Sequence[RankReport], trained: Sequence[int], scores: Mapping[str, float]
+) -> dict[str, Any]:
     """The line of a round in metrics.jsonl: means and sums over clients, the slowest rank's seconds."""
-    losses = [loss for report in reports for loss in report.losses]
+    every_loss = [loss for report in reports for loss in report.losses]
+    losses = [every_loss[client] for client in trained]
     weights = [weight for report in reports for weight in report.push_weights]
     return {
         "round": round_idx,
@@ -56,7 +59,7 @@ def record(round_idx: int, lr: float, reports: Sequence[RankReport], scores: Map
         "train_loss": math.fsum(losses) / len(losses),
         "push_weight_min": min(weights),
         "push_weight_max": max(weights),
-        "push_weight_sum": math.fsum(weights),
+        "push_weight_sum": math.fsum([*weights, *(report.weight_in_flight for report in reports)]),
         "bytes_sent": sum(report.bytes_sent for report in reports),
         "seconds_local": max(report.seconds_local for report in reports),
         "seconds_exchange": max(report.seconds_exchange for report in reports),
@@ -66,13 +69,18 @@ def record(round_idx: int, lr: float, reports: Sequence[RankReport], scores: Map
 
 
 def find_fault(
-    round_idx: int, reports: Sequence[RankReport], expected_weights: Sequence[float], owners: Sequence[int]
+    round_idx: int,
+    reports: Sequence[RankReport],
+    trained: Sequence[int],
+    expected_weights: Sequence[float],
+    owners: Sequence[int],
 ) -> str | None:
     """Why the run must not go on: it diverged, or push-sum lost mass; None when all is well."""
     losses = [loss for report in reports for loss in report.losses]
     weights = [weight for report in reports for weight in report.push_weights]
     finite = [flag for report in reports for flag in report.finite]
-    diverged = [client for client in range(len(losses)) if not (math.isfinite(losses[client]) and finite[client])]
+    diverged = [client for client, sound in enumerate(finite) if not sound]
+    diverged = sorted({*diverged, *(client for client in trained if not math.isfinite(losses[client]))})
     if diverged:
         return (
             f"round {round_idx}: the training diverged (loss or model not finite at {name(diverged, owners)}); {CURES}"
@@ -82,7 +90,7 @@ def find_fault(
         for client, weight in enumerate(weights)
         if not math.isclose(weight, expected_weights[client], rel_tol=MASS_TOLERANCE)
     ]
-    total = math.fsum(weights)
+    total = math.fsum([*weights, *(report.weight_in_flight for report in reports)])
     if wrong or not math.isclose(total, len(weights), rel_tol=MASS_TOLERANCE):
         found = ", ".join(
             f"client {client} has w {weights[client]!r} instead of {expected_weights[client]!r}" for client in wrong[:4]

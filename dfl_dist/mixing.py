@@ -1,40 +1,111 @@
-"""The arithmetic of push-sum: what a client pushes, and the ordered sum of what was pushed to it."""
+"""The arithmetic of an exchange: what a client pushes, the ordered sum of what was pushed to it, a server's average."""
 
-from collections.abc import Sequence
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dfl_dist.topology import Graph
+from dfl_dist.topology import RoundGraph
 
 
-def scale_rows(graph: Graph, clients: Sequence[int], x: Tensor, w: Tensor, *, out_x: Tensor, out_w: Tensor) -> None:
-    """Write (p·x_i, p·w_i) of each client i: made once, the same for all its out-neighbours.
+@dataclass(frozen=True)
+class Row:
+    """One scaled copy (p·x_i, p·w_i) of a client, for the other clients on one rank that it pushes to with weight p."""
 
-    x, out_x: [m, d]; w, out_w: [m] float64.
+    sender: int
+    share: float
+    receivers: tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """What a client keeps, or what arrived: a row's content, to be added to each receiver."""
+
+    sender: int
+    receivers: tuple[int, ...]
+    x: Tensor
+    w: float
+
+
+def bundle(edges: Iterable[tuple[int, int, float]]) -> list[Row]:
+    """The rows for some edges (sender, receiver, share), in the order of the sending client; both ends agree on it."""
+    found: dict[tuple[int, float], list[int]] = {}
+    for sender, receiver, share in sorted(edges):
+        found.setdefault((sender, share), []).append(receiver)
+    return [Row(sender, share, tuple(receivers)) for (sender, share), receivers in found.items()]
+
+
+def scale_rows(rows: Sequence[Row], first: int, x: Tensor, w: Tensor, *, out_x: Tensor, out_w: Tensor) -> None:
+    """Write (p·x_i, p·w_i) for each row; `first` is the client of x[0] and w[0].
+
+    x: [m, d]; w: [m] float64; out_x: [rows, d]; out_w: [rows] float64.
     """
-    shares = [graph.share(client) for client in clients]
-    for row, share in enumerate(shares):
-        torch.mul(x[row], share, out=out_x[row])
-    out_w.copy_(w * torch.tensor(shares, dtype=torch.float64))
+    weights = w.tolist()
+    for index, row in enumerate(rows):
+        torch.mul(x[row.sender - first], row.share, out=out_x[index])
+    out_w.copy_(torch.tensor([row.share * weights[row.sender - first] for row in rows], dtype=torch.float64))
 
 
-def add_rows(
-    graph: Graph, senders: Sequence[int], rows_x: Tensor, rows_w: Tensor, receivers: range, sum_x: Tensor, sum_w: Tensor
-) -> None:
-    """Add the pushed rows of `senders` to those of the hosted `receivers` that they push to.
+def sum_in_order(kept: Iterable[Part], arrived: Iterable[Part], first: int, *, out_x: Tensor, out_w: Tensor) -> None:
+    """Sum what each client keeps and what arrived for it, both given in the order of the sending client.
 
-    Called with ascending senders, it makes every client's sum run in the order of the sending client: the bits
-    then depend neither on who arrived first nor on who hosts whom.
-    rows_x: [len(senders), d]; sum_x: [len(receivers), d]; the w's are float64.
+    So every client's sum runs in the order of the sending client: the bits then depend neither on who arrived first nor
+    on who hosts whom. out_x: [m, d]; out_w: [m] float64; `first` is the client of their first row.
     """
-    for row, sender in enumerate(senders):
-        for receiver in graph.out[sender]:
-            if receiver in receivers:
-                sum_x[receiver - receivers.start] += rows_x[row]
-                sum_w[receiver - receivers.start] += rows_w[row]
+    out_x.zero_()
+    out_w.zero_()
+    for part in heapq.merge(kept, arrived, key=lambda part: part.sender):
+        add(part, first, out_x, out_w)
 
 
-def expected_push_weights(graph: Graph, w: Sequence[float]) -> list[float]:
-    """What every client's w must be after the exchange, given what it was before."""
-    return [sum(graph.share(sender) * w[sender] for sender in senders) for senders in graph.in_neighbors]
+def add(part: Part, first: int, x: Tensor, w: Tensor) -> None:
+    """Add a part to each of its receivers."""
+    for receiver in part.receivers:
+        x[receiver - first] += part.x
+        w[receiver - first] += part.w
+
+
+class Ledger:
+    """What every client's w must be, from the graphs alone: rank 0 holds the clients' reports against it."""
+
+    def __init__(self, w: Sequence[float], in_flight: Sequence[Sequence[float]], *, overlap: int, gossip_steps: int):
+        self.w, self.in_flight = list(w), deque(list(arriving) for arriving in in_flight)
+        self.capacity, self.gossip_steps = overlap * gossip_steps, gossip_steps
+
+    def expect(self, graph: RoundGraph, *, drained: bool) -> list[float]:
+        """The w's after a round, given those in `w` before it; `drained` when nothing stays in flight after it."""
+        w = self.w
+        for _ in range(self.gossip_steps):
+            kept, pushed = graph.split(w)
+            self.in_flight.append(pushed)
+            w = plus(kept, self.in_flight.popleft()) if len(self.in_flight) > self.capacity else kept
+        while drained and self.in_flight:
+            w = plus(w, self.in_flight.popleft())
+        return w
+
+
+def plus(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    return [one + other for one, other in zip(a, b, strict=True)]
+
+
+# The server's average. Integers add up to the same bits in any order, so an all-reduce of them does not depend on the
+# layout; 61 bits of the largest parameter are finer than the parameters themselves.
+
+INTEGER_BITS = 61
+
+
+def integer_scale(largest: float) -> float:
+    """The power of two that takes numbers up to `largest` just below 2^61."""
+    return math.ldexp(1.0, INTEGER_BITS - max(math.frexp(largest)[1], -900))
+
+
+def integer_sum(x: Tensor, shares: Sequence[float], scale: float) -> Tensor:
+    """Σ_j p_j · x_j over the rows of x: [m, d], in units of 1/scale: [d] int64."""
+    total = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+    for row, share in zip(x, shares, strict=True):
+        total += (row.double() * (share * scale)).round().long()
+    return total

@@ -10,7 +10,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from dfl_dist.config import Config, known
+from dfl_dist.connectivity import connected_within
+from dfl_dist.job import Job
+from dfl_dist.schedule import SERVER, Schedule
+from dfl_dist.topology import Graph
+
 log = logging.getLogger(__name__)
+UNCONNECTED = "the graphs of %s together are not strongly connected: some clients never learn from some others"
 LINES = 10  # about so many lines for a whole run that nobody watches
 BAR = "round {n_fmt}/{total_fmt} |{bar}| {rate_inv_fmt}  ETA {remaining}{postfix}"
 
@@ -66,3 +73,38 @@ def summary(
     if done < rounds:
         lines.append(f"go on with: --resume {shown}")
     return "\n".join(lines)
+
+
+def tell_start(job: Job, world_size: int, backend: str, device: str, parameters: int) -> None:
+    """Say once what begins here, on what, and where it is kept."""
+    config, shown = job.resolved, os.path.relpath(known(job.folder))
+    log.info(
+        "%s on %s: %s on %s (%s, %s), %s with %d parameters",
+        *(config.algorithm, config.data.name, count(known(config.num_clients), "client"), count(world_size, "rank")),
+        *(device, backend, config.model.name, parameters),
+    )
+    if job.checkpoint:
+        log.info("goes on after %s in %s; anything recorded later is dropped", count(job.rounds_done, "round"), shown)
+    else:
+        log.info("run folder: %s", shown)
+
+
+def tell_graph(config: Config, schedule: Schedule) -> None:
+    """Say how soon everybody hears of everybody, and warn where that never happens; by loss only the end can tell."""
+    num_clients, kind = known(config.num_clients), config.graph.kind
+    if kind == SERVER:
+        trained = len(schedule.graph(0, None).clients)
+        log.info("graph: none, a server averages %d of %s a round", trained, count(num_clients, "client"))
+    elif schedule.needs_losses:
+        log.info("graph: %s, %s weights", kind, config.graph.weights)
+    else:
+        graphs = (schedule.graph(round_idx, None) for round_idx in range(config.rounds))
+        within = connected_within(graph for graph in graphs if isinstance(graph, Graph))
+        if within is None:
+            log.warning(UNCONNECTED, count(config.rounds, "round"))
+        else:
+            log.info("graph: %s, strongly connected within %s", kind, count(within, "round"))
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

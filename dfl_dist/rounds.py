@@ -1,6 +1,7 @@
 """One round of the clients of this rank, then T of them: reads like Algorithm 1."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,14 +11,14 @@ from typing import Any
 import torch
 
 from dfl_dist import checkpoint
-from dfl_dist.clients import Clients, Exchange, LocalWork
-from dfl_dist.config import known
+from dfl_dist.clients import Clients, LocalWork
 from dfl_dist.control import Control, Decision, Plan
 from dfl_dist.coordinator import Coordinator
 from dfl_dist.evaluate import EvalSchedule, Evaluation, Evaluator
+from dfl_dist.exchange import Exchange
 from dfl_dist.flat import FlatModel
 from dfl_dist.metrics import RankReport
-from dfl_dist.topology import Graph
+from dfl_dist.topology import RoundGraph
 from dfl_dist.waiting import PeerError
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Checkpoints:
 
 
 class Rounds:
-    """The rounds of one rank. `coordinator` is given on rank 0 only, `exchange` where clients are hosted."""
+    """The rounds of one rank. `coordinator` is given on rank 0 only."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Rounds:
         work: LocalWork,
         *,
         control: Control,
-        exchange: Exchange | None,
+        exchange: Exchange,
         coordinator: Coordinator | None,
         evaluator: Evaluator,
         eval_schedule: EvalSchedule,
@@ -63,7 +64,7 @@ class Rounds:
     def run(self, start: int, rounds: int) -> Evaluation:
         """Rounds start … rounds − 1, or fewer if a stop is asked for; the evaluation of the last one."""
         if start == rounds:  # the run was interrupted after its last round, before its results were written
-            return self.evaluator.evaluate(self.clients.x, self.clients.w, each_client=False)
+            return self._evaluate(each_client=False)
         graph = self._first_graph(start)
         if start == 0 and self.checkpoints.every > 0:
             self._save(0)
@@ -84,26 +85,27 @@ class Rounds:
         assert evaluation is not None, "the last round is always evaluated"
         return evaluation
 
-    def _round(self, round_idx: int, graph: Graph, *, last: bool) -> Plan:
+    def _round(self, round_idx: int, graph: RoundGraph, *, last: bool) -> Plan:
         """One round: local steps, push, ordered sum, report; the plan of the next one."""
         started = time.perf_counter()
         self._look_ahead(round_idx, last=last)
-        if self.exchange:
-            self.exchange.expect(round_idx, graph)
-        self.clients.step(round_idx, self.model, self.work)
+        self.exchange.expect(round_idx, graph)
+        self.clients.step(round_idx, self.model, self.work, graph.clients)
         stepped = time.perf_counter()
-        if self.coordinator and not last:
+        if self.coordinator and self.coordinator.sees_ahead and not last:
             self.coordinator.announce(round_idx + 1, self.wish_to_stop())
-        if self.exchange:
-            self.exchange.push_and_sum(round_idx, graph)
+        self.exchange.mix(round_idx, graph)
+        if last:
+            self.exchange.drain()
         done = time.perf_counter()
         report = RankReport(
             wants_stop=self.wish_to_stop() is not None,
             seconds_local=stepped - started,
             seconds_exchange=done - stepped,
             seconds_total=done - started,
-            bytes_sent=self.exchange.bytes_pushed(graph) if self.exchange else 0,
-            losses=[known(loss) for loss in self.clients.losses],
+            bytes_sent=self.exchange.bytes_sent(graph),
+            weight_in_flight=self.exchange.weight_in_flight(),
+            losses=[math.nan if loss is None else loss for loss in self.clients.losses],
             push_weights=self.clients.w.tolist(),
             finite=torch.isfinite(self.clients.x).all(dim=1).tolist(),
         )
@@ -111,35 +113,40 @@ class Rounds:
 
     # Plans, scalars and decisions.
 
-    def _first_graph(self, start: int) -> Graph:
+    def _first_graph(self, start: int) -> RoundGraph:
         if self.coordinator:
             self.coordinator.look_ahead(start)
             plan = self.coordinator.announce(start, None)
         else:
             self.control.expect_plan(start)
             plan = self.control.receive_plan(start)
-        return known(plan.graph)
+        assert plan.graph is not None
+        return plan.graph
 
     def _look_ahead(self, round_idx: int, *, last: bool) -> None:
-        """Before the local steps: rank 0 samples the next graph, the others post its receive."""
+        """Before the local steps: rank 0 samples the next graph where it can, the others post its receive."""
         if self.coordinator:
             self.coordinator.expect(round_idx)
         if last:
             return
-        if self.coordinator:
-            self.coordinator.look_ahead(round_idx + 1)
-        else:
+        if not self.coordinator:
             self.control.expect_plan(round_idx + 1)
+        elif self.coordinator.sees_ahead:
+            self.coordinator.look_ahead(round_idx + 1)
 
     def _report(self, round_idx: int, report: RankReport, *, last: bool) -> Plan:
         """Hand the scalars over; what comes next."""
-        if self.coordinator:
-            self.coordinator.take_own(round_idx, report)
-        else:
+        if not self.coordinator:
             self.control.send_report(round_idx, report.pack())
+            return Plan(Decision.STOP) if last else self.control.receive_plan(round_idx + 1)
+        self.coordinator.take_own(round_idx, report)
         if last:
             return Plan(Decision.STOP)
-        return self.coordinator.next_plan if self.coordinator else self.control.receive_plan(round_idx + 1)
+        if not self.coordinator.sees_ahead:  # now that the round's losses are there
+            self.coordinator.read(round_idx)
+            self.coordinator.look_ahead(round_idx + 1)
+            self.coordinator.announce(round_idx + 1, self.wish_to_stop())
+        return self.coordinator.next_plan
 
     # After a round: evaluation and checkpoint where they are due, and only of a state that is sound.
 
@@ -153,12 +160,16 @@ class Rounds:
         evaluation = None
         if self.eval_schedule.due(round_idx, last=last):
             each_client = self.eval_schedule.each_client(round_idx, last=last)
-            evaluation = self.evaluator.evaluate(self.clients.x, self.clients.w, each_client=each_client)
+            evaluation = self._evaluate(each_client=each_client)
         if self.coordinator:
             self.coordinator.write(round_idx, evaluation.scores if evaluation else {})
         if saved:
             self._save(done)
         return evaluation
+
+    def _evaluate(self, *, each_client: bool) -> Evaluation:
+        in_flight = self.exchange.sum_in_flight()
+        return self.evaluator.evaluate(self.clients.x, self.clients.w, in_flight, each_client=each_client)
 
     def _check_sound(self, round_idx: int) -> None:
         """Let rank 0 look at this round's scalars now, and everybody stop if something is wrong."""
@@ -169,9 +180,9 @@ class Rounds:
             raise RunFaultError(fault or "rank 0 found a fault")
 
     def _save(self, round_count: int) -> None:
-        """A consistent cut: after a round nothing is in flight. Rank 0 declares it complete when all is written."""
+        """A consistent cut: what is in flight is kept by its receiver. Rank 0 declares it complete at the end."""
         clients, folder = self.clients, self.checkpoints.folder / "checkpoints" / checkpoint.folder_name(round_count)
-        sums = checkpoint.save_clients(folder, round_count, clients.block, clients.x, clients.w, clients.losses)
+        sums = checkpoint.save_clients(folder, round_count, clients.block, self.exchange.states(), clients.losses)
         gathered = self.control.gather_text(" ".join(sums), room=65 * self.checkpoints.largest_block)
         if self.coordinator:
             self.coordinator.sync()
@@ -180,6 +191,5 @@ class Rounds:
 
     def finish(self) -> None:
         """Wait until everything sent has left this rank."""
-        if self.exchange:
-            self.exchange.transport.flush()
+        self.exchange.flush()
         self.control.finish()

@@ -157,11 +157,11 @@ def check_seen(folder: Path, start_id: str) -> None:
         time.sleep(0.2)
 
 
-def cut_back(folder: Path, rounds_done: int, scores_to_drop: Sequence[str]) -> None:
+def cut_back(folder: Path, rounds_done: int, scores_to_drop: Sequence[str], push_weights: Sequence[float]) -> None:
     """Drop what was recorded after a checkpoint, and a torn line.
 
-    The scores of a round that was evaluated only because it was the last one go too: so the files of a resumed run end
-    up as if it had never been interrupted.
+    The scores of a round that was evaluated only because it was the last one go too, and its push weights are those
+    that the run goes on from, not drained: so the files of a resumed run end up as if it had never been interrupted.
     """
     kept = {}
     for name in ("metrics.jsonl", "topology.jsonl"):
@@ -172,6 +172,7 @@ def cut_back(folder: Path, rounds_done: int, scores_to_drop: Sequence[str]) -> N
             )
     if rounds_done:
         last, dropped = kept["metrics.jsonl"][-1], tuple(scores_to_drop)
+        last |= {"push_weight_min": min(push_weights), "push_weight_max": max(push_weights)}
         kept["metrics.jsonl"][-1] = {key: value for key, value in last.items() if not key.startswith(dropped)}
     for name, lines in kept.items():
         checkpoint.write_atomic(folder / name, "".join(json.dumps(line) + "\n" for line in lines).encode())

@@ -11,7 +11,6 @@ from typing import NoReturn
 from dfl_dist import assemble, run_folder, runtime
 from dfl_dist.arguments import parse
 from dfl_dist.assemble import together
-from dfl_dist.clients import Exchange
 from dfl_dist.config import ConfigError, known
 from dfl_dist.control import Control
 from dfl_dist.evaluate import EvalSchedule, Evaluator
@@ -35,13 +34,14 @@ def train(argv: list[str], world: World) -> None:
     together(control, lambda: run_folder.check_seen(folder, job.start_id))
     dataset, model = together(control, lambda: built or assemble.build(config, world))
     backend = together(control, lambda: assemble.choose_backend(config, world, layout, control, model))
-    transport = assemble.open_transport(config, layout, world.rank, backend, model)
+    transport = assemble.open_transport(config, layout, backend, model)
     clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
+    exchange = assemble.make_exchange(job, layout, control, clients, transport)
     work = assemble.local_work(config)
     test = assemble.to_device(dataset.test_inputs, dataset.test_targets, model)
     schedule = together(control, lambda: make_schedule(config) if world.rank == 0 else None)
     coordinator = together(
-        control, lambda: assemble.make_coordinator(job, layout, control, clients, work, backend, schedule)
+        control, lambda: assemble.make_coordinator(job, layout, control, clients, exchange, work, backend, schedule)
     )
     stop = StopSignal().install()  # from here on; before, a signal simply ends the process
     rounds = Rounds(
@@ -49,7 +49,7 @@ def train(argv: list[str], world: World) -> None:
         model,
         work,
         control=control,
-        exchange=Exchange(clients, transport, layout, world.rank) if transport else None,
+        exchange=exchange,
         coordinator=coordinator,
         evaluator=Evaluator(control, model, test, layout),
         eval_schedule=EvalSchedule(config.eval.every, config.eval.clients_every),

@@ -3,6 +3,7 @@
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -70,23 +71,39 @@ Expected = tuple[int, Sequence[int]]  # a sending rank and the clients whose row
 
 
 class Transport(Protocol):
-    """One exchange: expect, then push, then take what arrives in sender order."""
+    """Exchanges, one after the other: each is expected, then pushed, and later its frames are taken in sender order.
+
+    Several may be under way; they arrive in the order in which they were expected.
+    """
 
     def expect(self, round_idx: int, step: int, senders: Sequence[Expected]) -> None:
-        """Say whose frames this exchange will bring, in sender order."""
-
-    def flush(self) -> None:
-        """Wait until the frames pushed last may be overwritten."""
+        """Say whose frames the next exchange will bring, in sender order."""
 
     def push(self, frames: Sequence[tuple[int, Frame]]) -> None:
-        """Start sending a frame to each rank; they must not change until `flush`."""
+        """Start sending a frame to each rank, in the exchange expected last; they must never change afterwards."""
+
+    def flush(self, *, keep: int) -> None:
+        """Wait until the frames of all exchanges have left, those of the newest `keep` excepted."""
 
     def arrivals(self) -> Iterator[Frame]:
-        """Each expected frame in sender order; valid until the next one is asked for."""
+        """Each frame of the oldest exchange in sender order; valid until the next one is asked for."""
+
+
+@dataclass
+class Coming:
+    """The frames that one exchange will bring."""
+
+    round_idx: int
+    step: int
+    not_posted: deque[Expected]
+    posted: deque[tuple[Expected, Waitable, Tensor]] = field(default_factory=deque)
+
+    def frame_from(self, sender: int) -> str:
+        return f"the frame of rank {sender} in round {self.round_idx}"
 
 
 class GlooTransport:
-    """Point-to-point over gloo: at most `window` receives posted ahead, in sender order."""
+    """Point-to-point over gloo: at most `window` receives of an exchange posted ahead, in sender order."""
 
     def __init__(
         self,
@@ -94,62 +111,83 @@ class GlooTransport:
         *,
         timeout_s: float,
         window: int,
-        largest_block: int,
         size: int,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         self.group, self.timeout_s, self.window = group, timeout_s, window
         self.size, self.dtype, self.device = size, dtype, device
-        self.room = Frame.num_bytes(largest_block, size, dtype)
-        self.free: list[Tensor] = []
-        self.sending: list[tuple[str, Waitable, Tensor]] = []
-        self.posted: deque[tuple[Expected, Waitable, Tensor]] = deque()
-        self.not_posted: deque[Expected] = deque()
-        self.round_idx = self.step = 0
+        self.exchanges = 0
+        self.coming: deque[Coming] = deque()
+        self.sending: deque[list[tuple[str, Waitable, Tensor]]] = deque()
+        self.free: dict[int, list[Tensor]] = {}  # receive buffers by their size
 
     def expect(self, round_idx: int, step: int, senders: Sequence[Expected]) -> None:
-        self.round_idx, self.step = round_idx, step
-        self.not_posted.extend(senders)
+        self.exchanges += 1
+        self.coming.append(Coming(round_idx, step, deque(senders)))
         for _ in senders[: self.window]:
-            self._post_next()
-
-    def _post_next(self) -> None:
-        sender, clients = self.not_posted.popleft()
-        buffer = self.free.pop() if self.free else torch.empty(self.room, dtype=torch.uint8)
-        message = buffer[: Frame.num_bytes(len(clients), self.size, self.dtype)]
-        with blaming(self._frame_from(sender), self.timeout_s):
-            work = dist.irecv(message, src=sender, group=self.group)
-        assert work is not None
-        self.posted.append(((sender, clients), work, buffer))
-
-    def flush(self) -> None:
-        for what, work, _ in self.sending:
-            wait(work, what=what, timeout_s=self.timeout_s)
-        self.sending.clear()
+            self._post_next(self.coming[-1], tag=self._tag(self.exchanges))
 
     def push(self, frames: Sequence[tuple[int, Frame]]) -> None:
+        tag, round_idx = self._tag(self.exchanges), self.coming[-1].round_idx
+        sends: list[tuple[str, Waitable, Tensor]] = []
         for receiver, frame in frames:
             host = frame.buffer.cpu()  # the same buffer where it is on the host already
-            what = f"rank {receiver} to take the frame of round {self.round_idx}"
+            what = f"rank {receiver} to take the frame of round {round_idx}"
             with blaming(what, self.timeout_s):
-                work = dist.isend(host, dst=receiver, group=self.group)
+                work = dist.isend(host, dst=receiver, group=self.group, tag=tag)
             assert work is not None
-            self.sending.append((what, work, host))  # it must live, unchanged, until the wait
+            sends.append((what, work, host))  # it must live, unchanged, until the wait
+        self.sending.append(sends)
+
+    def flush(self, *, keep: int) -> None:
+        while len(self.sending) > keep:
+            for what, work, _ in self.sending[0]:
+                wait(work, what=what, timeout_s=self.timeout_s)
+            self.sending.popleft()
 
     def arrivals(self) -> Iterator[Frame]:
-        while self.posted:
-            (sender, clients), work, buffer = self.posted.popleft()
-            wait(work, what=self._frame_from(sender), timeout_s=self.timeout_s)
+        tag = self._tag(self.exchanges - len(self.coming) + 1)
+        coming = self.coming.popleft()
+        while coming.posted:
+            (sender, clients), work, buffer = coming.posted.popleft()
+            wait(work, what=coming.frame_from(sender), timeout_s=self.timeout_s)
             frame = Frame(buffer.to(self.device), len(clients), self.size, self.dtype)
-            frame.check(self.round_idx, self.step, sender, clients)
+            frame.check(coming.round_idx, coming.step, sender, clients)
             yield frame
-            self.free.append(buffer)
-            if self.not_posted:
-                self._post_next()
+            self.free.setdefault(len(buffer), []).append(buffer)
+            if coming.not_posted:
+                self._post_next(coming, tag=tag)
 
-    def _frame_from(self, sender: int) -> str:
-        return f"the frame of rank {sender} in round {self.round_idx}"
+    def _post_next(self, coming: Coming, *, tag: int) -> None:
+        sender, clients = coming.not_posted.popleft()
+        num_bytes = Frame.num_bytes(len(clients), self.size, self.dtype)
+        spare = self.free.get(num_bytes)
+        buffer = spare.pop() if spare else torch.empty(num_bytes, dtype=torch.uint8)
+        with blaming(coming.frame_from(sender), self.timeout_s):
+            work = dist.irecv(buffer, src=sender, group=self.group, tag=tag)
+        assert work is not None
+        coming.posted.append(((sender, clients), work, buffer))
+
+    @staticmethod
+    def _tag(exchange: int) -> int:
+        """Exchanges that are under way together must not be mistaken for one another."""
+        return exchange % 2**16
+
+
+@dataclass
+class Batch:
+    """One exchange in one batch of operations; all that is sent and received in it lives until it has arrived."""
+
+    round_idx: int
+    step: int
+    expected: Sequence[Expected]
+    incoming: list[Frame] = field(default_factory=list)
+    outgoing: list[Frame] = field(default_factory=list)
+    works: list[Waitable] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"the frames of ranks {', '.join(str(sender) for sender, _ in self.expected)} in round {self.round_idx}"
 
 
 class BatchedTransport:
@@ -159,36 +197,35 @@ class BatchedTransport:
         self, group: dist.ProcessGroup, *, timeout_s: float, size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.group, self.timeout_s, self.size, self.dtype, self.device = group, timeout_s, size, dtype, device
-        self.expected: Sequence[Expected] = ()
-        self.incoming: list[Frame] = []
-        self.works: list[Waitable] = []
-        self.round_idx = self.step = 0
+        self.batches: deque[Batch] = deque()
 
     def expect(self, round_idx: int, step: int, senders: Sequence[Expected]) -> None:
-        self.round_idx, self.step, self.expected = round_idx, step, senders
-
-    def flush(self) -> None:
-        """Nothing to do: `arrivals` waits for the whole batch."""
+        self.batches.append(Batch(round_idx, step, senders))
 
     def push(self, frames: Sequence[tuple[int, Frame]]) -> None:
-        self.incoming = [Frame.empty(len(clients), self.size, self.dtype, self.device) for _, clients in self.expected]
+        batch = self.batches[-1]
+        batch.incoming = [
+            Frame.empty(len(clients), self.size, self.dtype, self.device) for _, clients in batch.expected
+        ]
+        batch.outgoing = [frame for _, frame in frames]
         operations = [
             dist.P2POp(dist.isend, frame.buffer, receiver, group=self.group)
             for receiver, frame in sorted(frames, key=lambda pair: pair[0])
         ]
         operations += [
             dist.P2POp(dist.irecv, frame.buffer, sender, group=self.group)
-            for (sender, _), frame in zip(self.expected, self.incoming, strict=True)
+            for (sender, _), frame in zip(batch.expected, batch.incoming, strict=True)
         ]
-        with blaming(self._frames(), self.timeout_s):
-            self.works = list(dist.batch_isend_irecv(operations)) if operations else []
+        with blaming(str(batch), self.timeout_s):
+            batch.works = list(dist.batch_isend_irecv(operations)) if operations else []
+
+    def flush(self, *, keep: int) -> None:
+        """Nothing to do: `arrivals` waits for the whole batch, and the batch holds its frames until then."""
 
     def arrivals(self) -> Iterator[Frame]:
-        for work in self.works:
-            wait(work, what=self._frames(), timeout_s=self.timeout_s)
-        for (sender, clients), frame in zip(self.expected, self.incoming, strict=True):
-            frame.check(self.round_idx, self.step, sender, clients)
+        batch = self.batches.popleft()
+        for work in batch.works:
+            wait(work, what=str(batch), timeout_s=self.timeout_s)
+        for (sender, clients), frame in zip(batch.expected, batch.incoming, strict=True):
+            frame.check(batch.round_idx, batch.step, sender, clients)
             yield frame
-
-    def _frames(self) -> str:
-        return f"the frames of ranks {', '.join(str(sender) for sender, _ in self.expected)} in round {self.round_idx}"

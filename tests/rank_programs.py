@@ -2,19 +2,19 @@
 
 import os
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from dfl_dist import clients, mixing, runtime
+from dfl_dist import clients, exchange, runtime
 from dfl_dist.control import Control, Decision, Plan
-from dfl_dist.flat import FlatModel
-from dfl_dist.layout import routes, spread
+from dfl_dist.layout import Routes, routes, spread
 from dfl_dist.randomness import stream
 from dfl_dist.runtime import World
-from dfl_dist.topology import random_directed
+from dfl_dist.topology import KINDS, Graph, Options, Server, make_graph
 from dfl_dist.train import main
 from dfl_dist.transport import BatchedTransport, Frame, GlooTransport, Transport
 from dfl_dist.waiting import PeerError
@@ -29,43 +29,57 @@ def connect(timeout_s: float = 60.0) -> tuple[World, dist.ProcessGroup]:
 
 
 def gloo(group: dist.ProcessGroup, size: int, *, window: int, timeout_s: float = 60.0) -> GlooTransport:
-    return GlooTransport(
-        group, timeout_s=timeout_s, window=window, largest_block=3, size=size, dtype=torch.float32, device=CPU
-    )
+    return GlooTransport(group, timeout_s=timeout_s, window=window, size=size, dtype=torch.float32, device=CPU)
+
+
+def random_graph(num_clients: int, round_idx: int, out_degree: int) -> Graph:
+    rng = stream(0, "graph", round_idx=round_idx)
+    return make_graph(KINDS["random_directed"](num_clients, round_idx, rng, Options(out_degree=out_degree)))
 
 
 def transports_agree(arguments: list[str]) -> int:
-    """Random graphs over every transport: each row arrives where it should, with the bits it was sent with."""
+    """Random graphs over every transport: each row arrives where it should, with the bits it was sent with.
+
+    With an argument, so many exchanges stay under way, whose frames are taken only then.
+    """
+    overlap = int(arguments[0]) if arguments else 0
     world, group = connect()
     size, num_clients = 1003, 2 * world.size + 1
     layout = spread(num_clients, world.size)
-    mine = layout.blocks[world.rank]
+
+    def both(graph: Graph) -> tuple[Routes, Routes]:
+        return routes(graph, layout, world.rank)
+
     batched = BatchedTransport(group, timeout_s=60, size=size, dtype=torch.float32, device=CPU)
     kinds: list[Transport] = [gloo(group, size, window=1), gloo(group, size, window=4), batched]
-    for round_idx in range(20):
+    under_way: dict[int, deque[tuple[int, Routes]]] = {index: deque() for index in range(len(kinds))}
+    for round_idx in range(20 + overlap):
         # Out-degree 0 now and then: a rank that neither sends nor receives.
-        graph = random_directed(num_clients, stream(0, "graph", round_idx=round_idx), out_degree=round_idx % 4)
-        outgoing, incoming = routes(graph, layout, world.rank)
-        for transport in kinds:
-            transport.expect(round_idx, 0, list(incoming.items()))
-            transport.flush()
+        graph = random_graph(num_clients, round_idx, out_degree=round_idx % 4)
+        outgoing, incoming = ({peer: rows for peer, rows in way.items() if peer != world.rank} for way in both(graph))
+        for index, transport in enumerate(kinds):
+            transport.expect(round_idx, 0, [(peer, [row.sender for row in rows]) for peer, rows in incoming.items()])
+            transport.flush(keep=overlap)
             frames = []
-            for receiver, senders in outgoing.items():
+            for receiver, rows in outgoing.items():
+                senders = [row.sender for row in rows]
                 frame = Frame.empty(len(senders), size, torch.float32, CPU).seal(round_idx, 0, world.rank, senders)
-                for row, client in enumerate(senders):
-                    frame.x[row] = row_of(client, round_idx, size)
-                    frame.w[row] = client + round_idx / 7
+                for number, client in enumerate(senders):
+                    frame.x[number] = row_of(client, round_idx, size)
+                    frame.w[number] = client + round_idx / 7
                 frames.append((receiver, frame))
             transport.push(frames)
-            arrived = 0
-            for senders, frame in zip(incoming.values(), transport.arrivals(), strict=True):
-                for row, client in enumerate(senders):
-                    assert torch.equal(frame.x[row], row_of(client, round_idx, size))
-                    assert float(frame.w[row]) == client + round_idx / 7
-                    arrived += 1
-            assert arrived == len({p for c in mine for p in graph.in_neighbors[c]} - set(mine))
+            under_way[index].append((round_idx, incoming))
+            if len(under_way[index]) > overlap:
+                pushed_in, expected = under_way[index].popleft()
+                for rows, frame in zip(expected.values(), transport.arrivals(), strict=True):
+                    for number, row in enumerate(rows):
+                        assert torch.equal(frame.x[number], row_of(row.sender, pushed_in, size))
+                        assert float(frame.w[number]) == row.sender + pushed_in / 7
     for transport in kinds:
-        transport.flush()
+        for _ in range(overlap):
+            list(transport.arrivals())
+        transport.flush(keep=0)
     dist.barrier()
     runtime.disconnect()
     return 0
@@ -80,8 +94,9 @@ def wrong_frame_is_refused(arguments: list[str]) -> int:
     world, group = connect()
     transport = gloo(group, 5, window=2)
     if world.rank == 1:
+        transport.expect(8, 0, [])
         transport.push([(0, Frame.empty(1, 5, torch.float32, CPU).seal(8, 0, 1, [1]))])
-        transport.flush()
+        transport.flush(keep=0)
     else:
         transport.expect(7, 0, [(1, [1])])
         with pytest.raises(PeerError, match="the frame from rank 1 in round 7 has round 8, expected 7"):
@@ -96,7 +111,7 @@ def silent_peer_is_named(arguments: list[str]) -> int:
     (what,) = arguments
     world, group = connect(timeout_s=1.0)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=1.0)
-    control.plan_room = 8
+    control.num_clients = 2
     transport = gloo(group, 5, window=2, timeout_s=1.0)
 
     def frame() -> None:
@@ -139,8 +154,9 @@ def plans_arrive(arguments: list[str]) -> int:
     """Plans of any size up to the agreed one, decisions, scalars, texts."""
     world, _ = connect()
     control = Control(rank=world.rank, world_size=world.size, timeout_s=60)
-    graphs = [random_directed(9, stream(1, "graph", round_idx=t), out_degree=t % 9) for t in range(9)]
-    control.set_plan_size(9, 81 if world.rank == 0 else 0)
+    control.num_clients = 9
+    full = make_graph([range(9)] * 9, "metropolis")
+    graphs = [random_graph(9, t, out_degree=t) for t in range(7)] + [full, Server((2, 3, 8))]
     for t, graph in enumerate(graphs):
         if world.rank == 0:
             control.send_plan(t, Plan(Decision.GO_ON, graph))
@@ -174,10 +190,10 @@ def raise_in_round_3(arguments: list[str]) -> int:
     """The trainer, with a bug that shows on rank 2 in round 3."""
     original = clients.Clients.step
 
-    def step(self: clients.Clients, round_idx: int, model: FlatModel, work: clients.LocalWork) -> None:
+    def step(self, round_idx, model, work, training):  # type: ignore[no-untyped-def]
         if round_idx == 3 and os.environ["RANK"] == "2":
             raise ValueError("the disk of this client is on fire")
-        original(self, round_idx, model, work)
+        original(self, round_idx, model, work, training)
 
     clients.Clients.step = step  # type: ignore[method-assign]
     return main(arguments)
@@ -185,15 +201,14 @@ def raise_in_round_3(arguments: list[str]) -> int:
 
 def lose_mass(arguments: list[str]) -> int:
     """The trainer, with a rank that forgets a part of its w in round 4."""
-    original, calls = mixing.scale_rows, [0]
+    original = exchange.PushSum.mix
 
-    def forget(graph, senders, x, w, *, out_x, out_w):  # type: ignore[no-untyped-def]
-        original(graph, senders, x, w, out_x=out_x, out_w=out_w)
-        if calls[0] == 4 and os.environ["RANK"] == "1":
-            out_w *= 0.9
-        calls[0] += 1
+    def forget(self, round_idx, graph):  # type: ignore[no-untyped-def]
+        original(self, round_idx, graph)
+        if round_idx == 4 and os.environ["RANK"] == "1":
+            self.clients.w *= 0.9
 
-    clients.scale_rows = forget  # type: ignore[attr-defined]
+    exchange.PushSum.mix = forget  # type: ignore[method-assign]
     return main(arguments)
 
 

@@ -18,8 +18,9 @@ W = torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64)
 
 def save(run: Path, round_count: int, *, manifest: bool = True) -> Path:
     folder = run / "checkpoints" / checkpoint.folder_name(round_count)
-    sums = checkpoint.save_clients(folder, round_count, range(0, 2), X[:2] + round_count, W[:2], [0.1, None])
-    sums += checkpoint.save_clients(folder, round_count, [2], X[2:] + round_count, W[2:], [0.3])
+    states = [{"x": X[row] + round_count, "w": float(W[row]), "in_flight": []} for row in range(3)]
+    sums = checkpoint.save_clients(folder, round_count, range(0, 2), states[:2], [0.1, None])
+    sums += checkpoint.save_clients(folder, round_count, [2], states[2:], [0.3])
     if manifest:
         checkpoint.write_manifest(folder, round_count, sums, IDENTITY)
     return folder

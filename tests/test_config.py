@@ -12,14 +12,13 @@ from dfl_dist.config import (
     Config,
     ConfigError,
     changed_on_resume,
-    count_clients,
     dump,
     get,
     load,
     lookup,
     replace,
-    resolve,
 )
+from dfl_dist.resolve import count_clients, resolve
 
 
 def settle(*argv: str, num_clients: int = 8) -> Config:
@@ -183,7 +182,25 @@ def test_help_has_a_line_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
 def test_algorithms_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["algorithms"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split() == ["algorithm", "graph.kind", "local.epochs", "local.momentum", "local.rho"]
-    assert [row.split()[0] for row in rows] == list(ALGORITHMS)
+    assert head.split() == [
+        *("algorithm", "graph.kind", "local.rho", "local.momentum", "local.epochs", "local.gradient_at"),
+        *("participation", "mixing"),
+    ]
+    # The table of the paper's methods, to the letter.
+    assert [row.split()[:7] for row in rows] == [
+        ["dfedsgpsm", "random_directed", "0.1", "0.9", "5", "step", "-"],
+        ["dfedsgpsm-s", "by_loss", "0.1", "0.9", "5", "step", "-"],
+        ["dfedsgpm", "random_directed", "0.0", "0.9", "5", "step", "-"],
+        ["osgp", "random_directed", "0.0", "0.0", "5", "step", "-"],
+        ["sgp", "random_directed", "0.0", "0.0", "1", "step", "-"],
+        ["asyng", "by_loss", "0.0", "0.0", "5", "round", "-"],
+        ["dfedsam", "random_symmetric", "0.25", "0.0", "5", "step", "-"],
+        ["dfedavgm", "random_symmetric", "0.0", "0.9", "5", "step", "-"],
+        ["dfedavg", "random_symmetric", "0.0", "0.0", "5", "step", "-"],
+        ["d-psgd", "random_symmetric", "0.0", "0.0", "1", "step", "-"],
+        ["fedavg", "server", "0.0", "0.0", "5", "step", "0.1"],
+    ]
+    mixings = [" ".join(row.split()[7:]) for row in rows]
+    assert mixings == ["push-sum, out-degree weights"] * 6 + ["push-sum, metropolis weights"] * 4 + ["server average"]
     assert cli(["algorithm"]) == 2
     assert "did you mean algorithms?" in capsys.readouterr().err

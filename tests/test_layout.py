@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dfl_dist.layout import routes, spread
 from dfl_dist.randomness import stream
-from dfl_dist.topology import random_directed
+from dfl_dist.topology import KINDS, Options, make_graph
 
 
 @given(st.integers(1, 12), st.integers(0, 40), st.booleans())
@@ -20,18 +20,27 @@ def test_blocks_cover_all_clients_in_order(hosts: int, extra: int, coordinator: 
     assert not coordinator or not layout.blocks[0]
 
 
-@given(st.integers(1, 6), st.integers(0, 12), st.booleans(), st.integers(0, 99))
-def test_what_one_rank_sends_is_what_the_other_expects(hosts: int, extra: int, coordinator: bool, seed: int) -> None:
+@given(st.integers(1, 6), st.integers(0, 12), st.booleans(), st.integers(0, 99), st.booleans())
+def test_what_one_rank_sends_is_what_the_other_expects(
+    hosts: int, extra: int, coordinator: bool, seed: int, unequal: bool
+) -> None:
+    """Also with unequal weights, where a sender has a row for each weight."""
     clients = hosts + extra
     layout = spread(clients, hosts + coordinator, coordinator=coordinator)
-    graph = random_directed(clients, stream(seed, "graph"), out_degree=min(2, clients - 1))
+    kind, weights = ("erdos_renyi", "metropolis") if unequal else ("random_directed", "out-degree")
+    options = Options(out_degree=min(2, clients - 1), p=0.5)
+    graph = make_graph(KINDS[kind](clients, 0, stream(seed, "graph"), options), weights)
     plans = [routes(graph, layout, rank) for rank in range(len(layout.blocks))]
-    sent = {(a, b): senders for a, (outgoing, _) in enumerate(plans) for b, senders in outgoing.items()}
-    expected = {(a, b): senders for b, (_, incoming) in enumerate(plans) for a, senders in incoming.items()}
+    sent = {(a, b): rows for a, (outgoing, _) in enumerate(plans) for b, rows in outgoing.items()}
+    expected = {(a, b): rows for b, (_, incoming) in enumerate(plans) for a, rows in incoming.items()}
     assert sent == expected
-    assert all(a != b and senders == sorted(senders) for (a, b), senders in sent.items())
+    for (a, b), rows in sent.items():
+        assert [row.sender for row in rows] == sorted(row.sender for row in rows)
+        assert len({(row.sender, row.share) for row in rows}) == len(rows), "a row for each weight of a sender"
+        assert all(row.sender in layout.blocks[a] for row in rows)
+        assert all(receiver in layout.blocks[b] for row in rows for receiver in row.receivers)
     assert all(list(incoming) == sorted(incoming) for _, incoming in plans)
-    crossing = {(i, j) for i, row in enumerate(graph.out) for j in row if layout.owners()[i] != layout.owners()[j]}
-    assert crossing == {
-        (i, j) for (_, b), senders in sent.items() for i in senders for j in graph.out[i] if j in layout.blocks[b]
-    }
+    edges = sorted(
+        (row.sender, receiver, row.share) for rows in sent.values() for row in rows for receiver in row.receivers
+    )
+    assert edges == sorted((i, j, graph.share(i, j)) for i, out in enumerate(graph.out) for j in out if j != i)

@@ -53,6 +53,8 @@ def take(model: FlatModel, shard: Shard, x: torch.Tensor, w: float, rule: LocalR
         LocalRule(rho=0.0, momentum=0.0),
         LocalRule(rho=0.1, momentum=0.9, step="z", weight_decay=0.05, clip_norm=0.3),
         LocalRule(rho=0.0, momentum=0.5, clip_norm=1e9),
+        LocalRule(rho=0.0, momentum=0.0, gradient_at="round"),
+        LocalRule(rho=0.1, momentum=0.9, gradient_at="round", step="z", weight_decay=0.05, clip_norm=0.3),
     ],
 )
 @pytest.mark.parametrize("w", [1.0, 0.3])

@@ -1,48 +1,115 @@
-"""Mixing: P·X and P·w, mass kept, and bits that do not depend on how the rows are grouped."""
+"""Mixing: P·X and P·w, mass kept, bits that do not depend on how the rows are grouped; the server's average."""
+
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dfl_dist.mixing import add_rows, expected_push_weights, scale_rows
+from dfl_dist.mixing import Ledger, Part, bundle, integer_scale, integer_sum, scale_rows, sum_in_order
 from dfl_dist.randomness import stream
-from dfl_dist.topology import Graph, random_directed
+from dfl_dist.topology import KINDS, Graph, Options, Server, make_graph
+
+
+def random_graph(clients: int, seed: int, *, unequal: bool = False, out_degree: int = 3) -> Graph:
+    kind, weights = ("erdos_renyi", "metropolis") if unequal else ("random_directed", "out-degree")
+    options = Options(out_degree=min(out_degree, clients - 1), p=0.4)
+    return make_graph(KINDS[kind](clients, 0, stream(seed, "graph"), options), weights)
+
+
+def matrix(graph: Graph) -> np.ndarray:
+    P = np.zeros((len(graph.out), len(graph.out)))
+    for sender, receivers in enumerate(graph.out):
+        P[list(receivers), sender] = graph.shares[sender]
+    return P
 
 
 def mix(graph: Graph, x: torch.Tensor, w: torch.Tensor, groups: list[range]) -> tuple[torch.Tensor, torch.Tensor]:
     """The exchange, each group of clients on a rank of its own."""
-    sums = [(torch.zeros_like(x[: len(group)]), torch.zeros(len(group), dtype=torch.float64)) for group in groups]
-    for senders in groups:
-        span = slice(senders.start, senders.stop)
-        rows_x, rows_w = torch.empty_like(x[span]), torch.empty_like(w[span])
-        scale_rows(graph, senders, x[span], w[span], out_x=rows_x, out_w=rows_w)
-        for receivers, (sum_x, sum_w) in zip(groups, sums, strict=True):
-            add_rows(graph, senders, rows_x, rows_w, receivers, sum_x, sum_w)
+    sums = []
+    for receivers in groups:
+        arrived: list[Part] = []
+        for senders in groups:
+            edges = [(i, j, graph.share(i, j)) for i in senders for j in graph.out[i] if j in receivers and i != j]
+            rows, span = bundle(edges), slice(senders.start, senders.stop)
+            rows_x, rows_w = x.new_empty(len(rows), x.shape[1]), w.new_empty(len(rows))
+            scale_rows(rows, senders.start, x[span], w[span], out_x=rows_x, out_w=rows_w)
+            contents = zip(rows, rows_x, rows_w.tolist(), strict=True)
+            arrived += [Part(row.sender, row.receivers, content, weight) for row, content, weight in contents]
+
+        def kept(receivers: range = receivers) -> Iterator[Part]:
+            for client in receivers:
+                share = graph.share(client, client)
+                yield Part(client, (client,), x[client] * share, float(w[client]) * share)
+
+        sum_x, sum_w = torch.empty_like(x[: len(receivers)]), torch.empty_like(w[: len(receivers)])
+        sum_in_order(kept(), arrived, receivers.start, out_x=sum_x, out_w=sum_w)
+        sums.append((sum_x, sum_w))
     return torch.cat([sum_x for sum_x, _ in sums]), torch.cat([sum_w for _, sum_w in sums])
 
 
-@given(st.integers(1, 12), st.integers(0, 99))
-def test_mixing_is_the_matrix_product(clients: int, seed: int) -> None:
-    graph = random_directed(clients, stream(seed, "graph"), out_degree=min(3, clients - 1))
-    rng = np.random.default_rng(seed)
+@given(st.integers(1, 12), st.integers(0, 99), st.booleans())
+def test_mixing_is_the_matrix_product(clients: int, seed: int, unequal: bool) -> None:
+    graph, rng = random_graph(clients, seed, unequal=unequal), np.random.default_rng(seed)
     x, w = torch.from_numpy(rng.normal(size=(clients, 5))), torch.from_numpy(rng.uniform(0.1, 2, size=clients))
-    P = np.zeros((clients, clients))
-    for sender, receivers in enumerate(graph.out):
-        P[list(receivers), sender] = 1 / len(receivers)
+    P = matrix(graph)
     mixed_x, mixed_w = mix(graph, x, w, [range(clients)])
     np.testing.assert_allclose(mixed_x, P @ x.numpy(), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(mixed_w, P @ w.numpy(), rtol=1e-12)
     np.testing.assert_allclose(mixed_x.sum(0), x.sum(0), atol=1e-12, err_msg="the sum of x is kept")
     np.testing.assert_allclose(float(mixed_w.sum()), float(w.sum()), rtol=1e-14)
-    np.testing.assert_allclose(mixed_w, expected_push_weights(graph, w.tolist()), rtol=1e-14)
 
 
-def test_bits_do_not_depend_on_the_layout() -> None:
-    graph = random_directed(8, stream(3, "graph"), out_degree=5)
+@pytest.mark.parametrize("unequal", [False, True])
+def test_bits_do_not_depend_on_the_layout(unequal: bool) -> None:
+    graph = random_graph(8, 3, unequal=unequal, out_degree=5)
     x, w = torch.randn(8, 1001, generator=torch.Generator().manual_seed(0)), torch.rand(8, dtype=torch.float64) + 0.1
     layouts = [[range(8)], [range(3), range(3, 8)], [range(client, client + 1) for client in range(8)]]
     results = [mix(graph, x, w, groups) for groups in layouts]
     for mixed_x, mixed_w in results[1:]:
         assert torch.equal(mixed_x, results[0][0])
         assert torch.equal(mixed_w, results[0][1])
+
+
+@given(st.integers(1, 8), st.integers(0, 99), st.integers(0, 3), st.integers(1, 3))
+def test_the_ledger_keeps_all_mass(clients: int, seed: int, overlap: int, gossip_steps: int) -> None:
+    """Against matrices: the diagonal of P at once, the rest after so many rounds."""
+    ledger = Ledger([1.0] * clients, [], overlap=overlap, gossip_steps=gossip_steps)
+    w, pushed = np.ones(clients), {}
+    for t in range(6):
+        graph = random_graph(clients, 7 * seed + t)
+        P = matrix(graph)
+        own = np.diag(np.diag(P))
+        for step in range(gossip_steps):
+            pushed[t, step] = (P - own) @ w
+            w = own @ w + pushed.get((t - overlap, step), 0)
+        ledger.w = ledger.expect(graph, drained=False)
+        np.testing.assert_allclose(ledger.w, w, rtol=1e-12)
+        np.testing.assert_allclose(sum(ledger.w) + sum(map(sum, ledger.in_flight)), clients, rtol=1e-12)
+    assert len(ledger.in_flight) == min(overlap, 6) * gossip_steps
+    np.testing.assert_allclose(sum(ledger.expect(graph, drained=True)), clients, rtol=1e-12)
+    assert not ledger.in_flight
+
+
+def test_a_server_leaves_the_weights_alone() -> None:
+    ledger = Ledger([1.0] * 4, [], overlap=0, gossip_steps=1)
+    assert ledger.expect(Server((1, 2)), drained=True) == [1.0] * 4
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-3, 1.0, 1e30])
+def test_integer_sums_are_exact_enough_and_do_not_depend_on_the_order(size: float) -> None:
+    rng = np.random.default_rng(0)
+    x, shares = torch.from_numpy(rng.normal(size=(7, 300)) * size), rng.dirichlet(np.ones(7))
+    scale = integer_scale(float(x.abs().max()))
+    total = integer_sum(x, shares.tolist(), scale)
+    np.testing.assert_allclose(total.double() / scale, shares @ x.numpy(), rtol=0, atol=1e-15 * float(x.abs().max()))
+    parts = integer_sum(x[4:], shares[4:].tolist(), scale) + integer_sum(x[:4], shares[:4].tolist(), scale)
+    assert torch.equal(parts, total)
+
+
+def test_integer_scale_leaves_room() -> None:
+    for largest in (0.0, 5e-324, 1.0, 1.5, 2.0, 1e300, 3e38):
+        assert 0 < integer_scale(largest) < float("inf")
+        assert largest * integer_scale(largest) <= 2.0**61

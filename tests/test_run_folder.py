@@ -50,12 +50,14 @@ def write(folder: Path, rounds: int) -> None:
 
 def test_cutting_back(tmp_path: Path) -> None:
     write(tmp_path, 5)
-    run_folder.cut_back(tmp_path, 3, [])
+    run_folder.cut_back(tmp_path, 3, [], [0.5, 1.5])
     lines = run_folder.read_lines(tmp_path / "metrics.jsonl")
     assert [line["round"] for line in lines] == [0, 1, 2]
     assert all("test_accuracy" in line for line in lines)
-    run_folder.cut_back(tmp_path, 2, ["test_", "consensus_"])
-    assert run_folder.read_lines(tmp_path / "metrics.jsonl")[-1] == {"round": 1, "train_loss": 1.0}
+    run_folder.cut_back(tmp_path, 2, ["test_", "consensus_"], [0.4, 1.6])
+    assert run_folder.read_lines(tmp_path / "metrics.jsonl")[-1] == {
+        **{"round": 1, "train_loss": 1.0, "push_weight_min": 0.4, "push_weight_max": 1.6}
+    }
     assert run_folder.read_lines(tmp_path / "topology.jsonl") == [{"round": 0, "out": []}, {"round": 1, "out": []}]
 
 
@@ -63,7 +65,7 @@ def test_missing_rounds_are_refused_and_nothing_is_changed(tmp_path: Path) -> No
     write(tmp_path, 5)
     before = (tmp_path / "metrics.jsonl").read_bytes()
     with pytest.raises(ConfigError, match="has 5 of the 7 rounds before the checkpoint"):
-        run_folder.cut_back(tmp_path, 7, [])
+        run_folder.cut_back(tmp_path, 7, [], [1.0])
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 

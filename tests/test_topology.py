@@ -1,15 +1,205 @@
-"""Graphs: self-loops, degrees, column-stochastic weights, reproducible seeds, files."""
+"""Graphs: self-loops, degrees, weights, reproducible seeds, the structure of each kind, and fair random choices."""
 
-import json
-from pathlib import Path
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from chi_square import FALSE_ALARM, p_value, uniform_p_value
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dfl_dist.randomness import stream
-from dfl_dist.topology import SCHEDULES, Graph, from_neighbors, random_directed, read_graphs
+from dfl_dist.topology import KINDS, SYMMETRIC, WEIGHTS, Graph, Neighbors, Options, Server, is_symmetric, make_graph
+
+RANDOM = ("random_directed", "random_symmetric", "by_loss", "erdos_renyi")
+
+
+def draw(
+    kind: str,
+    num_clients: int,
+    *,
+    seed: int = 0,
+    round_idx: int = 0,
+    out_degree: int = 0,
+    p: float = 0.5,
+    losses: tuple[float, ...] | None = None,
+) -> Neighbors:
+    """What a kind of graph draws in a round of a run with this seed."""
+    options = Options(out_degree=out_degree, p=p, losses=losses)
+    return KINDS[kind](num_clients, round_idx, stream(seed, "graph", round_idx=round_idx), options)
+
+
+def others(neighbors: Neighbors) -> list[set[int]]:
+    """The out-neighbours of each client, without itself."""
+    return [set(row) - {client} for client, row in enumerate(make_graph(neighbors).out)]
+
+
+def matrix(graph: Graph) -> np.ndarray:
+    """P: the part of its mass that the client of a column pushes to the client of a row."""
+    P = np.zeros((len(graph.out), len(graph.out)))
+    for sender, (receivers, shares) in enumerate(zip(graph.out, graph.shares, strict=True)):
+        P[list(receivers), sender] = shares
+    return P
+
+
+def test_the_chi_square_knows_its_distribution() -> None:
+    assert p_value({0: 60, 1: 40}, {0: 50, 1: 50}, 1) == pytest.approx(0.0455, abs=1e-4), "two standard deviations"
+    assert p_value({0: 100, 1: 100, 2: 100}, {0: 100, 1: 100, 2: 100}, 2) == 1
+    assert p_value({0: 120, 1: 100, 2: 80}, {0: 100, 1: 100, 2: 100}, 2) == pytest.approx(math.exp(-4))
+
+
+# What every kind has in common.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_well_formed_at_every_size(kind: str) -> None:
+    for num_clients in range(1, 41):
+        for k in sorted({0, 1, 2, num_clients // 2, num_clients - 1} & set(range(num_clients))):
+            case = f"{num_clients} clients, out-degree {k}"
+            losses = tuple(stream(k, "init").normal(size=num_clients)) if k % 2 else None
+            drawn = [draw(kind, num_clients, round_idx=k, out_degree=k, losses=losses) for _ in range(2)]
+            graph, again = (make_graph(neighbors) for neighbors in drawn)
+            assert graph == again, f"a seed and a round give one graph: {case}"
+            assert len(graph.out) == len(graph.clients) == num_clients
+            for client, row in enumerate(graph.out):
+                assert client in row, case
+                assert list(row) == sorted(set(row)), case
+                assert 0 <= row[0] <= row[-1] < num_clients, case
+            P = matrix(graph)
+            assert (P > 0).sum() == sum(map(len, graph.out))
+            np.testing.assert_allclose(P.sum(axis=0), 1, rtol=1e-14, err_msg=case)
+            for client, senders in enumerate(graph.in_neighbors):
+                assert list(senders) == np.flatnonzero(P[client]).tolist(), case
+
+
+@pytest.mark.parametrize("kind", sorted(SYMMETRIC))
+def test_symmetric_kinds_are_doubly_stochastic_with_metropolis_weights(kind: str) -> None:
+    degrees_seen = set()
+    for num_clients in range(1, 41):
+        for k in {0, 1, 3, num_clients // 2, num_clients - 1} & set(range(num_clients)):
+            p = k / num_clients
+            graph = make_graph(draw(kind, num_clients, round_idx=k, out_degree=k, p=p), "metropolis")
+            P, adjacent = matrix(graph), np.zeros((num_clients, num_clients), dtype=bool)
+            for client, row in enumerate(graph.out):
+                adjacent[client, list(row)] = client != np.array(row)
+            degrees = adjacent.sum(axis=1)
+            degrees_seen.add(len(set(degrees.tolist())))
+            assert (adjacent == adjacent.T).all()
+            formula = adjacent / (1 + np.maximum.outer(degrees, degrees))
+            assert (P - np.diag(P.diagonal()) == formula).all(), "p_ij = 1/(1 + max(d_i, d_j)) for neighbours"
+            assert (P == P.T).all()
+            np.testing.assert_allclose(P.sum(axis=0), 1, rtol=1e-14)
+            np.testing.assert_allclose(P.sum(axis=1), 1, rtol=1e-14)
+            assert (P.diagonal() > 0).all()
+    assert (max(degrees_seen) > 1) == (kind in {"erdos_renyi", "random_symmetric"}), "unequal degrees were tried"
+
+
+def test_weights_of_a_path_by_hand() -> None:
+    path = [[1], [0, 2], [1]]
+    third = 1 / 3
+    np.testing.assert_allclose(
+        matrix(make_graph(path, "metropolis")), [[2 / 3, third, 0], [third, third, third], [0, third, 2 / 3]]
+    )
+    np.testing.assert_allclose(matrix(make_graph(path)), [[0.5, third, 0], [0.5, third, 0.5], [0, third, 0.5]])
+    graph = make_graph(path)
+    assert [graph.share(0, 1), graph.share(1, 0), graph.share(2, 2)] == [0.5, third, 0.5]
+
+
+@given(st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(WEIGHTS)), st.integers(1, 40), st.integers(0, 2**32))
+def test_split_is_the_matrix_product_and_keeps_mass(kind: str, weights: str, num_clients: int, seed: int) -> None:
+    neighbors = draw(kind, num_clients, seed=seed, out_degree=min(3, num_clients - 1), p=0.3)
+    graph = make_graph(neighbors, weights if kind in SYMMETRIC else "out-degree")
+    w = np.random.default_rng(seed).uniform(0.1, 2, size=num_clients)
+    P, (kept, pushed) = matrix(graph), graph.split(w.tolist())
+    np.testing.assert_allclose(kept, P.diagonal() * w, rtol=1e-14)
+    np.testing.assert_allclose(pushed, (P - np.diag(P.diagonal())) @ w, rtol=1e-12)
+    assert math.isclose(math.fsum(kept + pushed), math.fsum(w), rel_tol=1e-14)
+
+
+def test_a_server_keeps_every_w_and_names_its_clients() -> None:
+    server = Server((1, 3))
+    assert server.split([0.5, 1.0, 2.0, 0.25]) == ([0.5, 1.0, 2.0, 0.25], [0.0] * 4)
+    assert server.record() == {"out": None, "clients": (1, 3), "weights": "server"}
+
+
+def test_make_graph_sorts_and_adds_the_client_itself() -> None:
+    assert make_graph([[2, 1], [], [0, 0]]).out == ((0, 1, 2), (1,), (0, 2))
+    assert make_graph([[2, 1], [], [0, 0]]) == make_graph([[0, 1, 2], [1], [2, 0]])
+
+
+def test_metropolis_is_refused_on_a_directed_graph() -> None:
+    with pytest.raises(ValueError, match=r"graph\.weights: given metropolis on a directed graph, allowed: out-degree"):
+        make_graph([[1], [2], [0]], "metropolis")
+
+
+def test_symmetric_are_exactly_the_kinds_whose_edges_go_both_ways() -> None:
+    graphs = {kind: make_graph(draw(kind, 12, out_degree=3)) for kind in KINDS}
+    assert {kind for kind, graph in graphs.items() if is_symmetric(graph.out)} == SYMMETRIC
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_random_graphs_change_every_round_and_with_the_seed(kind: str) -> None:
+    losses = tuple(np.linspace(0, 1, 12))
+    runs = [
+        [make_graph(draw(kind, 12, seed=seed, round_idx=t, out_degree=3, losses=losses)) for t in range(20)]
+        for seed in range(2)
+    ]
+    assert len({*runs[0], *runs[1]}) == 40
+
+
+# The structure of the kinds that are not random.
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_clients", "expected"),
+    [
+        ("ring", 1, [set()]),
+        ("ring", 2, [{1}, {0}]),
+        ("ring", 5, [{4, 1}, {0, 2}, {1, 3}, {2, 4}, {3, 0}]),
+        ("directed_ring", 1, [set()]),
+        ("directed_ring", 4, [{1}, {2}, {3}, {0}]),
+        ("grid", 1, [set()]),
+        ("grid", 4, [{1, 2}, {0, 3}, {0, 3}, {1, 2}]),
+        ("grid", 6, [{1, 2, 3}, {0, 2, 4}, {0, 1, 5}, {4, 5, 0}, {3, 5, 1}, {3, 4, 2}]),
+        ("exponential", 1, [set()]),
+        ("exponential", 2, [{1}, {0}]),
+        ("exponential", 8, [{(i + 1) % 8, (i + 2) % 8, (i + 4) % 8} for i in range(8)]),
+        ("exponential", 6, [{(i + 1) % 6, (i + 2) % 6, (i + 4) % 6} for i in range(6)]),
+        ("exponential", 9, [{(i + 1) % 9, (i + 2) % 9, (i + 4) % 9, (i + 8) % 9} for i in range(9)]),
+        ("full", 1, [set()]),
+        ("full", 3, [{1, 2}, {0, 2}, {0, 1}]),
+    ],
+)
+def test_small_graphs_by_hand(kind: str, num_clients: int, expected: list[set[int]]) -> None:
+    for round_idx in (0, 1, 7):
+        assert others(draw(kind, num_clients, seed=round_idx, round_idx=round_idx)) == expected
+
+
+def test_grid_is_a_torus_as_square_as_can_be() -> None:
+    twelve = others(draw("grid", 12))  # 0 1 2 3 | 4 5 6 7 | 8 9 10 11
+    assert [twelve[0], twelve[5], twelve[11]] == [{1, 3, 4, 8}, {4, 6, 1, 9}, {10, 8, 7, 3}]
+    assert {len(row) for num_clients in (9, 12, 16, 30) for row in others(draw("grid", num_clients))} == {4}
+    for prime in (2, 3, 5, 7, 13, 37):
+        assert others(draw("grid", prime)) == others(draw("ring", prime))
+
+
+@pytest.mark.parametrize(("num_clients", "hops"), [(1, [0, 0]), (2, [1, 1]), (6, [1, 2, 4, 1]), (8, [1, 2, 4, 1, 2])])
+def test_one_peer_exponential_takes_the_hops_in_turn(num_clients: int, hops: list[int]) -> None:
+    for round_idx, hop in enumerate(hops):
+        expected = [{(client + hop) % num_clients} - {client} for client in range(num_clients)]
+        assert others(draw("one_peer_exponential", num_clients, round_idx=round_idx)) == expected
+
+
+def test_one_peer_exponential_averages_exactly_in_a_period() -> None:
+    P = [matrix(make_graph(draw("one_peer_exponential", 8, round_idx=t))) for t in range(3)]
+    assert (P[2] @ P[1] @ P[0] == 1 / 8).all()
+
+
+# Random kinds: degrees, and every choice as likely as it should be.
 
 
 @st.composite
@@ -18,77 +208,194 @@ def sizes(draw: st.DrawFn) -> tuple[int, int]:
     return num_clients, draw(st.integers(0, num_clients - 1))
 
 
-@given(sizes(), st.integers(0, 2**32), st.integers(0, 1000))
-def test_random_directed(size: tuple[int, int], seed: int, round_idx: int) -> None:
+@pytest.mark.parametrize("kind", ["random_directed", "by_loss"])
+@given(sizes(), st.integers(0, 2**32), st.booleans())
+def test_directed_kinds_have_the_out_degree_exactly(kind: str, size: tuple[int, int], seed: int, known: bool) -> None:
     num_clients, out_degree = size
-    graph = random_directed(num_clients, stream(seed, "graph", round_idx=round_idx), out_degree=out_degree)
-    again = random_directed(num_clients, stream(seed, "graph", round_idx=round_idx), out_degree=out_degree)
-    assert graph == again, "a seed and a round give one graph"
-    matrix = np.zeros((num_clients, num_clients))
-    for sender, receivers in enumerate(graph.out):
-        assert sender in receivers, "self-loop"
-        assert len(set(receivers)) == len(receivers) == out_degree + 1
-        assert list(receivers) == sorted(receivers)
-        matrix[list(receivers), sender] = graph.share(sender)
-    np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=1e-14)
-    for receiver, senders in enumerate(graph.in_neighbors):
-        assert list(senders) == np.flatnonzero(matrix[receiver]).tolist()
-
-
-def test_graphs_change_every_round_and_with_the_seed() -> None:
-    def make(seed: int) -> list[Graph]:
-        schedule = SCHEDULES["random_directed"](
-            12, lambda t: stream(seed, "graph", round_idx=t), out_degree=3, file=None
-        )
-        assert schedule.max_edges == 12 * 4
-        return [schedule.graph(t) for t in range(20)]
-
-    assert len(set(make(0))) == 20
-    assert make(0) == make(0)
-    assert not set(make(0)) & set(make(1))
-
-
-def test_every_neighbour_is_as_likely_as_the_others() -> None:
-    counts = np.zeros((6, 6))
-    for t in range(3000):
-        for sender, receivers in enumerate(random_directed(6, stream(0, "graph", round_idx=t), out_degree=2).out):
-            counts[sender, list(receivers)] += 1
-    expected = np.full((6, 6), 3000 * 2 / 5)
-    np.fill_diagonal(expected, 3000)
-    chi_square = ((counts - expected) ** 2 / expected).sum(axis=1)
-    assert chi_square.max() < 25, "4 degrees of freedom: above 25 happens once in 20,000"
-
-
-def write(path: Path, *rows: object) -> Path:
-    path.write_text("\n".join(json.dumps(row) for row in rows))
-    return path
-
-
-def test_file_is_periodic_and_may_leave_out_self_loops(tmp_path: Path) -> None:
-    path = write(tmp_path / "g", {"out": [[1], []]}, {"round": 1, "out": [[0], [1, 0]], "weights": "out-degree"})
-    schedule = SCHEDULES["file"](2, lambda t: stream(0, "graph"), out_degree=1, file=str(path))
-    assert [schedule.graph(t).out for t in (0, 1, 2)] == [((0, 1), (1,)), ((0,), (0, 1)), ((0, 1), (1,))]
-    assert schedule.max_edges == 3
+    losses = tuple(np.random.default_rng(seed).exponential(size=num_clients)) if known else None
+    neighbors = draw(kind, num_clients, seed=seed, out_degree=out_degree, losses=losses)
+    assert {len(row) for row in neighbors} == {out_degree}
+    assert {len(row) for row in others(neighbors)} == {out_degree}, "distinct, and never itself"
 
 
 @pytest.mark.parametrize(
-    ("rows", "complaint"),
+    ("kind", "losses"),
     [
-        ([], "holds no graph"),
-        ([{"out": [[1]]}], ":1 must have 2 lists"),
-        ([{"out": [[1], [0]]}, {"out": [[1], [2]]}], ":2 must have 2 lists of client numbers 0 to 1"),
-        ([{"out": [[1], [0.5]]}], "must have 2 lists"),
-        ([{"graph": []}], 'not a JSON object with lists under "out"'),
-        ([[1, 2]], "not a JSON object"),
-        ([{"out": ["", ""]}], "must have 2 lists"),
-        ([{"out": [[1], [0]], "weights": "metropolis"}], ":1 has weights metropolis, allowed: out-degree"),
+        ("random_directed", None),
+        ("by_loss", None),  # round 0
+        ("by_loss", (2.5,) * 6),
+        ("by_loss", (0.0, 1e-300, -1e-300, 0.0, 2e-300, 1e-17)),
     ],
 )
-def test_bad_files_are_refused_by_line(tmp_path: Path, rows: list[object], complaint: str) -> None:
-    with pytest.raises(ValueError, match=r"graph\.file") as error:
-        read_graphs(write(tmp_path / "g", *rows), 2)
-    assert complaint in str(error.value)
+@pytest.mark.parametrize("out_degree", [1, 2, 3, 4])  # up to 2 of 5 random_directed draws again who comes twice
+def test_every_set_of_neighbours_is_as_likely(kind: str, out_degree: int, losses: tuple[float, ...] | None) -> None:
+    rounds = 1000
+    drawn = Counter[tuple[int, frozenset[int]]]()
+    for t in range(rounds):
+        rows = others(draw(kind, 6, round_idx=t, out_degree=out_degree, losses=losses))
+        drawn.update((client, frozenset(row)) for client, row in enumerate(rows))
+    sets = {i: [*map(frozenset, combinations(sorted(set(range(6)) - {i}), out_degree))] for i in range(6)}
+    expected = {(client, chosen): rounds / len(sets[client]) for client in sets for chosen in sets[client]}
+    assert p_value(drawn, expected, sum(len(choices) - 1 for choices in sets.values())) > FALSE_ALARM
 
 
-def test_from_neighbors_sorts_and_adds_the_client_itself() -> None:
-    assert from_neighbors([[2, 1], [], [0, 0]]).out == ((0, 1, 2), (1,), (0, 2))
+def test_random_symmetric_is_regular() -> None:
+    for num_clients in range(1, 31):
+        for k in range(num_clients):
+            for seed in range(3):
+                neighbors = draw("random_symmetric", num_clients, seed=seed, out_degree=k)
+                assert is_symmetric(neighbors), f"{num_clients} clients, degree {k}"
+                rows = others(neighbors)
+                assert [len(row) for row in neighbors] == [len(row) for row in rows], "no loops, no doubles"
+                odd = num_clients * k % 2
+                degrees = sorted(map(len, rows))
+                assert degrees == [k - 1] * odd + [k] * (num_clients - odd), f"{num_clients} clients, degree {k}"
+
+
+@pytest.mark.parametrize(("num_clients", "k"), [(8, 3), (8, 5), (7, 3), (7, 5), (9, 2)])
+def test_random_symmetric_joins_every_pair_as_likely(num_clients: int, k: int) -> None:
+    edges, short = [], []
+    choose = np.random.default_rng(1)
+    for t in range(2000):
+        rows = others(draw("random_symmetric", num_clients, round_idx=t, out_degree=k))
+        pairs = [(i, j) for i, row in enumerate(rows) for j in sorted(row) if i < j]
+        edges.append(pairs[choose.integers(len(pairs))])  # one of each graph: those of one graph depend on each other
+        short += [client for client, row in enumerate(rows) if len(row) < k]
+    assert uniform_p_value(edges, combinations(range(num_clients), 2)) > FALSE_ALARM
+    if num_clients * k % 2:
+        assert uniform_p_value(short, range(num_clients)) > FALSE_ALARM, "who has one neighbour less"
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_random_symmetric_makes_every_matching_as_likely(k: int) -> None:
+    """Six clients can be paired in 15 ways, and the graphs with 4 neighbours each are what those leave out."""
+    graphs = [make_graph(draw("random_symmetric", 6, round_idx=t, out_degree=k)).out for t in range(2000)]
+    assert len(set(graphs)) == 15
+    assert uniform_p_value(graphs, set(graphs)) > FALSE_ALARM
+
+
+def test_erdos_renyi_joins_nobody_or_everybody_at_the_ends() -> None:
+    for num_clients in range(1, 20):
+        assert others(draw("erdos_renyi", num_clients, p=0.0)) == [set()] * num_clients
+        assert others(draw("erdos_renyi", num_clients, p=1.0)) == others(draw("full", num_clients))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
+def test_erdos_renyi_joins_every_pair_with_probability_p(p: float) -> None:
+    rounds, pairs = 1000, list(combinations(range(9), 2))
+    joined = Counter[tuple[int, int]]()
+    sizes = []
+    for t in range(rounds):
+        rows = others(draw("erdos_renyi", 9, round_idx=t, p=p))
+        found = [(i, j) for i, j in pairs if j in rows[i]]
+        joined.update(found)
+        sizes.append(len(found))
+    variance = p * (1 - p) * len(pairs)
+    z = (np.mean(sizes) - p * len(pairs)) / math.sqrt(variance / rounds)
+    assert abs(z) < 4.4, "above 4.4 happens once in 90,000"
+    z = (np.var(sizes) / variance - 1) / math.sqrt(2 / rounds)
+    assert abs(z) < 4.4, "as many more or less as independent edges have"
+    outcomes = {(pair, True): joined[pair] for pair in pairs} | {(pair, False): rounds - joined[pair] for pair in pairs}
+    expected = {(pair, there): rounds * (p if there else 1 - p) for pair, there in outcomes}
+    assert p_value(outcomes, expected, len(pairs)) > FALSE_ALARM
+
+
+def test_erdos_renyi_edge_count_of_a_large_graph() -> None:
+    count, p = 400 * 399 / 2, 0.03
+    edges = sum(map(len, others(draw("erdos_renyi", 400, p=p)))) / 2
+    assert abs(edges - p * count) < 4.4 * math.sqrt(p * (1 - p) * count)
+
+
+# Neighbour selection by loss: p(i→j) ∝ exp(|f_i − f_j|), without replacement.
+
+LOSSES = [
+    (0.0, 0.0, 0.0, 1.5, 1.5),
+    (0.3, 1.0, 2.0, 2.4, 0.9),
+    (-1.0, 0.5, 0.6, 1.2, -0.2),
+    (1e6, 1e6 + 1, 1e6 + 1.5, 1e6 - 0.5, 1e6 + 0.25),
+]
+DRAWS = 2500
+Formula = Callable[[float], float]  # of f_j − f_i
+
+
+def right(difference: float) -> float:
+    return math.exp(abs(difference))
+
+
+WRONG: dict[str, Formula] = {
+    "the most alike": lambda difference: math.exp(-abs(difference)),
+    "uniform": lambda difference: 1.0,
+    "the largest loss": math.exp,
+    "steeper": lambda difference: math.exp(1.5 * abs(difference)),
+    "not exponential": lambda difference: 1 + abs(difference),
+}
+
+
+@cache
+def selections(losses: tuple[float, ...], out_degree: int) -> Counter[tuple[int, ...]]:
+    """How often each client, named first, picked whom, in the order of the picks."""
+    rounds = (draw("by_loss", len(losses), round_idx=t, out_degree=out_degree, losses=losses) for t in range(1, DRAWS))
+    return Counter((client, *row) for neighbors in rounds for client, row in enumerate(neighbors))
+
+
+def selection_p_value(picks: Counter[tuple[int, ...]], losses: tuple[float, ...], nth: int, formula: Formula) -> float:
+    """How likely the nth picks are by chance, given the picks before, if the formula gives their probabilities."""
+    before, counts = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+    for chosen, times in picks.items():
+        before[chosen[:nth]] += times
+        counts[chosen[: nth + 1]] += times
+    expected: dict[tuple[int, ...], float] = {}
+    for taken in permutations(range(len(losses)), nth):
+        rest = {j: formula(losses[j] - losses[taken[0]]) for j in range(len(losses)) if j not in taken}
+        expected |= {(*taken, j): before[taken] * weight / sum(rest.values()) for j, weight in rest.items()}
+    return p_value(counts, expected, len(expected) - math.perm(len(losses), nth))
+
+
+@pytest.mark.parametrize("losses", LOSSES)
+@pytest.mark.parametrize(("out_degree", "nth"), [(1, 1), (3, 1), (3, 2)])
+def test_selection_follows_the_formula(losses: tuple[float, ...], out_degree: int, nth: int) -> None:
+    assert selection_p_value(selections(losses, out_degree), losses, nth, right) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("losses", LOSSES)
+@pytest.mark.parametrize(("out_degree", "nth"), [(1, 1), (3, 1), (3, 2)])
+@pytest.mark.parametrize("name", WRONG)
+def test_selection_would_notice_a_wrong_formula(
+    name: str, losses: tuple[float, ...], out_degree: int, nth: int
+) -> None:
+    assert selection_p_value(selections(losses, out_degree), losses, nth, WRONG[name]) < FALSE_ALARM
+
+
+SIZES = [0.0, 1e-300, 5e-324, 1e-17, 1.0, 700.0, 1e4, 1e17, 1e300, 8e307]
+
+
+@given(
+    st.lists(st.sampled_from(SIZES + [-size for size in SIZES]) | st.floats(-8e307, 8e307), min_size=1, max_size=12),
+    st.integers(0, 12),
+    st.integers(0, 2**32),
+)
+@example([1e300, -1e300, 1e300], 2, 0)
+@example([0.0, 0.0, 0.0], 1, 0)
+def test_selection_stands_losses_of_any_size(losses: list[float], out_degree: int, seed: int) -> None:
+    out_degree = min(out_degree, len(losses) - 1)
+    neighbors = draw("by_loss", len(losses), seed=seed, round_idx=1, out_degree=out_degree, losses=tuple(losses))
+    assert {len(row) for row in others(neighbors)} == {out_degree}
+    for client, picks in enumerate(neighbors):
+        differences = np.abs(np.array(losses) - losses[client])
+        left = [differences[j] for j in range(len(losses)) if j != client and j not in picks]
+        assert all(differences[j] + 60 >= max(left, default=0.0) for j in picks), "exp(-60) is never picked"
+
+
+@pytest.mark.parametrize("size", [1e16, 1e20, 1e300])
+def test_selection_among_equally_far_losses_is_uniform(size: float) -> None:
+    losses = (0.0, size, size, size, size)
+    first = [draw("by_loss", 5, round_idx=t, out_degree=1, losses=losses)[0][0] for t in range(1, 1000)]
+    assert uniform_p_value(first, range(1, 5)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("diverged", [(math.nan, 0.0), (math.inf, 0.0), (1.7e308, -1.7e308)])
+def test_selection_stands_clients_that_diverged(diverged: tuple[float, float]) -> None:
+    """The run ends for it, but a graph may be drawn before rank 0 knows."""
+    for seed in range(5):
+        neighbors = draw("by_loss", 5, seed=seed, out_degree=2, losses=(1.0, *diverged, 2.0, 3.0))
+        assert {len(row) for row in others(neighbors)} == {2}

@@ -2,17 +2,21 @@
 
 from dfl_dist.algorithms import ALGORITHMS
 from dfl_dist.config import refusal
+from dfl_dist.schedule import SERVER, weights_in_force
+from dfl_dist.tables import show
 
 
 def main(argv: list[str]) -> int:
     if argv:
         raise refusal("algorithms", " ".join(argv), "no arguments")
-    keys = sorted({key for row in ALGORITHMS.values() for key in row}, key=lambda key: key.split("."))
-    table = [
-        ["algorithm", *keys],
-        *([name, *(str(row.get(key, "-")) for key in keys)] for name, row in ALGORITHMS.items()),
+    keys = list(dict.fromkeys(key for row in ALGORITHMS.values() for key in row))
+    rows = [
+        [name, *(str(row.get(key, "-")) for key in keys), mixing(row["graph.kind"])] for name, row in ALGORITHMS.items()
     ]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print(show(["algorithm", *keys, "mixing"], rows))
     return 0
+
+
+def mixing(kind: str) -> str:
+    """How a row mixes, in words."""
+    return "server average" if kind == SERVER else f"push-sum, {weights_in_force(kind, 'auto')} weights"
