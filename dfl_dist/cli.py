@@ -7,6 +7,8 @@ from dfl_dist.config import ConfigError, refusal
 
 COMMANDS = {
     "algorithms": "the methods and the settings each stands for",
+    "report": "what runs have reached, a line each",
+    "topology": "what graphs do to averaging and to the network, without training",
 }
 
 
