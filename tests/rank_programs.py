@@ -199,6 +199,25 @@ def raise_in_round_3(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def late_in_round_2(arguments: list[str]) -> int:
+    """The trainer, with a rank 1 that trains in round 2 until rank 0 is through with that round."""
+    step, mix, through = clients.Clients.step, exchange.PushSum.mix, Path("rank-0-is-through")
+
+    def late_step(self, round_idx, model, work, training):  # type: ignore[no-untyped-def]
+        step(self, round_idx, model, work, training)
+        end = time.monotonic() + 10
+        while round_idx == 2 and os.environ["RANK"] == "1" and not through.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    def marked_mix(self, round_idx, graph):  # type: ignore[no-untyped-def]
+        mix(self, round_idx, graph)
+        if round_idx == 2 and os.environ["RANK"] == "0":
+            through.touch()
+
+    clients.Clients.step, exchange.PushSum.mix = late_step, marked_mix  # type: ignore[method-assign]
+    return main(arguments)
+
+
 def lose_mass(arguments: list[str]) -> int:
     """The trainer, with a rank that forgets a part of its w in round 4."""
     original = exchange.PushSum.mix

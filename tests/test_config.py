@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dfl_dist import job
 from dfl_dist.algorithms import ALGORITHMS
 from dfl_dist.arguments import parse
 from dfl_dist.cli import main as cli
@@ -18,12 +19,12 @@ from dfl_dist.config import (
     lookup,
     replace,
 )
-from dfl_dist.resolve import count_clients, resolve
+from dfl_dist.resolve import count_clients
+from dfl_dist.runtime import World
 
 
 def settle(*argv: str, num_clients: int = 8) -> Config:
-    config = replace(Config(), parse(list(argv)))
-    return resolve(config, ALGORITHMS[config.algorithm], "digits_mlp", num_clients)
+    return job.settle(replace(Config(), parse(list(argv))), World(), num_clients)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,22 @@ def settle(*argv: str, num_clients: int = 8) -> Config:
         ("--graph.out_degree 8", "graph.out_degree: given 8, allowed: 0 to 7, below the number of clients (8)"),
         ("--graph.kind file", "graph.file: given null, allowed: a file, with graph.kind file"),
         ("--graph.kind ring --graph.file f", "graph.file: given f, allowed: null, with graph.kind ring"),
+        ("--algorithm fedavg --overlap 1", "overlap: given 1, allowed: 0, with graph.kind server"),
+        (
+            "--graph.kind server --graph.gossip_steps 2",
+            "graph.gossip_steps: given 2, allowed: 1, with graph.kind server",
+        ),
+        ("--participation 0.5", "participation: given 0.5, allowed: 1.0, with graph.kind random_directed"),
+        ("--server_lr 0.5", "server_lr: given 0.5, allowed: 1.0, with graph.kind random_directed"),
+        ("--graph.weights metropolis", "graph.weights: given metropolis, allowed: auto or out-degree, with graph.kind"),
+        (
+            "--graph.kind server --graph.weights out-degree",
+            "graph.weights: given out-degree, allowed: auto, with graph",
+        ),
+        ("--graph.kind rng", "graph.kind: given rng, allowed: random_directed, random_symmetric, by_loss, ring,"),
+        ("--graph.p 1.5", "graph.p: given 1.5, allowed: a number, 0 to 1 | null"),
+        ("--overlap -1", "overlap: given -1, allowed: a whole number, 0 or more"),
+        ("--participation 0", "participation: given 0.0, allowed: a number, above 0, at most 1 | null"),
         ("--config nowhere.yaml", "config: File does not exist: "),
     ],
 )
@@ -107,6 +124,24 @@ def test_null_takes_the_row_then_the_default() -> None:
     assert settle(num_clients=2).graph.out_degree == 1
     assert settle(num_clients=1).graph.out_degree == 0
     assert settle("--graph.file", "f").graph.kind == "file"
+    assert settle("--overlap", "1").local.step == "z", "x ruins the training there"
+    assert settle("--overlap", "1", "--local.step", "x").local.step == "x"
+    assert settle("--algorithm", "asyng").local.gradient_at == "round"
+    assert settle("--algorithm", "asyng", "--local.gradient_at", "step").local.gradient_at == "step"
+
+
+def test_the_graph_decides_what_else_is_in_force() -> None:
+    assert settle().graph.weights == "out-degree"
+    assert settle("--algorithm", "dfedsam").graph.weights == "metropolis"
+    assert settle("--algorithm", "dfedsam", "--graph.kind", "directed_ring").graph.weights == "out-degree"
+    assert settle("--algorithm", "dfedsam", "--graph.weights", "out-degree").graph.weights == "out-degree"
+    assert settle("--graph.kind", "erdos_renyi", "--graph.out_degree", "2", num_clients=5).graph.p == 0.5
+    assert settle("--graph.kind", "erdos_renyi", num_clients=1).graph.p == 0
+    assert (settle().graph.p, settle("--graph.kind", "erdos_renyi", "--graph.p", "0.1").graph.p) == (None, 0.1)
+    assert (settle().participation, settle("--algorithm", "fedavg").participation) == (1.0, 0.1)
+    assert settle("--algorithm", "fedavg", "--graph.kind", "ring").participation == 1.0, "all train without a server"
+    assert settle("--graph.kind", "server").participation == 1.0
+    assert settle("--algorithm", "fedavg", "--participation", "0.3").participation == 0.3
 
 
 def test_every_row_fills_only_keys_that_can_be_null() -> None:
