@@ -1,6 +1,7 @@
 """`dfl-dist NAME …`: one module of `commands/` a command."""
 
 import importlib
+import os
 import sys
 
 from dfl_dist.config import ConfigError, refusal
@@ -33,7 +34,11 @@ def main(argv: list[str] | None = None) -> int:
         if name not in COMMANDS:
             raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)
         code: int = importlib.import_module(f"dfl_dist.commands.{name}").main(arguments)
+        sys.stdout.flush()
         return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ConfigError as error:
         print(f"dfl-dist: {error}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -84,10 +85,12 @@ def metropolis_weights(out: Neighbors) -> tuple[tuple[float, ...], ...]:
     """p_{j,i} = 1/(1 + max(d_i, d_j)) for neighbours, the rest for itself: rows of P sum to 1 as well."""
     degrees = [len(row) - 1 for row in out]
     shares = []
-    for client, row in enumerate(out):
-        others = {peer: 1.0 / (1 + max(degrees[client], degrees[peer])) for peer in row if peer != client}
-        own = 1.0 - sum(others.values())
-        shares.append(tuple(others.get(peer, own) for peer in row))
+    for client, (row, degree) in enumerate(zip(out, degrees, strict=True)):
+        found = [1.0 / (1 + max(degree, degrees[peer])) for peer in row]
+        own = row.index(client)
+        found[own] = 0.0
+        found[own] = 1.0 - sum(found)
+        shares.append(tuple(found))
     return tuple(shares)
 
 
@@ -107,8 +110,10 @@ def make_graph(neighbors: Neighbors, weights: str = "out-degree") -> Graph:
 
 def is_symmetric(out: Neighbors) -> bool:
     """Whether every edge goes both ways."""
-    edges = {(sender, receiver) for sender, row in enumerate(out) for receiver in row}
-    return all((receiver, sender) in edges for sender, receiver in edges)
+    senders = np.repeat(np.arange(len(out)), [len(row) for row in out])
+    receivers = np.fromiter(chain.from_iterable(out), np.int64, len(senders))
+    there, back = senders * len(out) + receivers, receivers * len(out) + senders
+    return np.array_equal(np.unique(there), np.unique(back))
 
 
 # The kinds of graphs.
