@@ -12,7 +12,7 @@ from torch import Tensor
 from dfl_dist.topology import WEIGHTS, Graph, RoundGraph, Server
 from dfl_dist.waiting import PeerError, Waitable, blaming, wait
 
-PLAN_TAG, REPORT_TAG, TEXT_TAG = 1, 2, 3
+PLAN_TAG, REPORT_TAG, TEXT_TAG, BROADCAST_TAG = 1, 2, 3, 4
 PLAN_HEAD = 4  # round, decision, how mass is shared, number of lists
 WEIGHT_NAMES = (*WEIGHTS, "server")
 
@@ -117,11 +117,13 @@ class Control:
         return self._finish(Operation(work, tensor, f"all ranks to {what}"))
 
     def broadcast(self, tensor: Tensor, what: str) -> Tensor:
-        """Rank 0's tensor for everybody, in place."""
-        with blaming(f"rank 0 to tell {what}", self.timeout_s):
-            work = dist.broadcast(tensor, src=0, async_op=True)
-        assert work is not None
-        return self._finish(Operation(work, tensor, f"rank 0 to tell {what}"))
+        """Rank 0's tensor for everybody, in place; straight from it, so that who waits waits for nobody else."""
+        if self.rank != 0:
+            return self._finish(self._receive(tensor, 0, BROADCAST_TAG, f"rank 0 to tell {what}"))
+        sends = [self._send(tensor, rank, BROADCAST_TAG, f"rank {rank} to hear {what}") for rank in self.others]
+        for operation in sends:
+            self._finish(operation)
+        return tensor
 
     def broadcast_text(self, text: str) -> str:
         """Rank 0's text for everybody."""

@@ -146,7 +146,9 @@ def test_a_clean_stop_after_the_same_round_everywhere(straight: Path, tmp_path: 
     count = len(lines(folder / "metrics.jsonl"))
     assert 3 <= count < 2000
     assert f"after round {count} of 2000" in done.out
-    assert f"stopped by {'a signal to rank 2' if 'only' in how else how.replace('STOP', 'a STOP')}" in done.out
+    told = {"STOP file": ["a STOP file"], "SIGTERM to rank 2 only": ["a signal to rank 2"]}
+    reasons = told.get(how, [how, "a signal to rank"])  # rank 0 may hear of the others' signal before it sees its own
+    assert any(f"stopped by {reason}" in done.out for reason in reasons), done.out
     assert [path.name for path in (folder / "checkpoints").iterdir()] == [f"round-{count:06d}"], "though it is off"
     assert "test_accuracy" in lines(folder / "metrics.jsonl")[-1], "the last round is evaluated"
     assert not (folder / "STOP").exists()
