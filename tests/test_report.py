@@ -27,7 +27,7 @@ def test_a_line_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     second = write_run(tmp_path / "b", "dfedsgpsm-s", [None, 0.9, None])
     assert main(["report", str(first), str(second)]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert " ".join(head.split()) == "run algorithm rounds accuracy best test loss consensus MB pushed"
+    assert " ".join(head.split()) == "run algorithm rounds accuracy best test loss consensus MB sent"
     assert rows[0].split() == [str(first), "sgp", "4/4", "75.00%", "87.50%", "0.2500", "0.125", "2.0"]
     assert rows[1].split() == [str(second), "dfedsgpsm-s", "3/4", "90.00%", "90.00%", "0.2500", "0.125", "1.5"]
 

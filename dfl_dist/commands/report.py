@@ -9,8 +9,8 @@ from dfl_dist.tables import show
 USAGE = """usage: dfl-dist report RUN ...
 
 What runs have reached, a line each, from their folders alone: the accuracy and the loss of the mean model after the
-last evaluated round, its best accuracy, the mean distance of the clients' models from it, what the clients pushed."""
-HEAD = ("run", "algorithm", "rounds", "accuracy", "best", "test loss", "consensus", "MB pushed")
+last evaluated round, its best accuracy, the mean distance of the clients' models from it, what was sent in all."""
+HEAD = ("run", "algorithm", "rounds", "accuracy", "best", "test loss", "consensus", "MB sent")
 
 
 def main(argv: list[str]) -> int:
