@@ -5,19 +5,21 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from dfl_dist.config import Config, known
-from dfl_dist.connectivity import connected_within
+from dfl_dist.connectivity import connected_within, make_edges, smallest_window
 from dfl_dist.job import Job
 from dfl_dist.schedule import SERVER, Schedule
 from dfl_dist.topology import Graph
 
 log = logging.getLogger(__name__)
 UNCONNECTED = "the graphs of %s together are not strongly connected: some clients never learn from some others"
+LOOKED_AT = 50  # rounds whose graphs are looked at before a run, and more only where they do not connect all
 LINES = 10  # about so many lines for a whole run that nobody watches
 BAR = "round {n_fmt}/{total_fmt} |{bar}| {rate_inv_fmt}  ETA {remaining}{postfix}"
 
@@ -98,12 +100,16 @@ def tell_graph(config: Config, schedule: Schedule) -> None:
     elif schedule.needs_losses:
         log.info("graph: %s, %s weights", kind, config.graph.weights)
     else:
-        graphs = (schedule.graph(round_idx, None) for round_idx in range(config.rounds))
-        within = connected_within(graph for graph in graphs if isinstance(graph, Graph))
-        if within is None:
-            log.warning(UNCONNECTED, count(config.rounds, "round"))
+        rounds = (schedule.graph(round_idx, None) for round_idx in range(config.rounds))
+        graphs = (graph for graph in rounds if isinstance(graph, Graph))
+        first = list(islice(graphs, LOOKED_AT))
+        if window := smallest_window([make_edges(graph) for graph in first]):
+            every = "every round" if window == 1 else f"every {window} rounds in a row"
+            log.info("graph: %s, strongly connected over %s", kind, every)
+        elif within := connected_within(chain(first, graphs)):
+            log.info("graph: %s, strongly connected over the first %s", kind, count(within, "round"))
         else:
-            log.info("graph: %s, strongly connected within %s", kind, count(within, "round"))
+            log.warning(UNCONNECTED, count(config.rounds, "round"))
 
 
 def count(number: int, noun: str) -> str:

@@ -98,11 +98,16 @@ def test_quickstart_with_overlap_reaches_90_percent(tmp_path: Path) -> None:
     [
         ("--graph.out_degree 0", "the graphs of 2 rounds together are not strongly connected"),
         ("--algorithm asyng --graph.out_degree 0", "the graphs of 2 rounds together are not strongly connected"),
-        ("--graph.kind one_peer_exponential --num_clients 3", "graph: one_peer_exponential, strongly connected within"),
+        (
+            "--graph.kind one_peer_exponential --num_clients 3",
+            "graph: one_peer_exponential, strongly connected over every round",
+        ),
+        ("--graph.kind file --graph.file twice.jsonl", "graph: file, strongly connected over every 2 rounds in a row"),
         ("--algorithm fedavg --participation 0.5", "graph: none, a server averages 2 of 4 clients a round"),
     ],
 )
 def test_a_run_knows_whether_its_graphs_connect_all(tmp_path: Path, arguments: str, told: str) -> None:
+    (tmp_path / "twice.jsonl").write_text('{"out": [[1], [2], [3], []]}\n{"out": [[], [], [], [0]]}\n')
     common = ("--num_clients", "4", "--rounds", "2", "--local.steps", "1", "--out", "run")
     done = run(ranks(1, TRAINER, *common, *arguments.split()), tmp_path)
     assert done.code == 0, done.err
