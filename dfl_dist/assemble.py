@@ -1,5 +1,6 @@
 """From a job to the objects that run it: model, data, clients, transport, rank 0's coordinator."""
 
+import dataclasses
 import socket
 from collections.abc import Callable
 from typing import TypeVar
@@ -55,7 +56,9 @@ def lead(given: dict[str, object], world: World) -> tuple[Job, Built]:
     dataset, model = build(job.resolved, world)
     shards = make_partition(job.resolved, dataset)
     if job.checkpoint:
-        checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
+        manifest = checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
+        drained = "before_drain" in checkpoint.load_client(job.checkpoint, 0, manifest)
+        job = dataclasses.replace(job, drained=drained)
     opened = open_folder(job)
     path = known(opened.folder) / "partition.npz"
     if not (job.checkpoint and path.exists()):
@@ -148,7 +151,7 @@ def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> 
             clients.x[row].copy_(state["x"])
             clients.w[row] = state["w"]
             clients.losses[row] = state["train_loss"]
-            clients.arriving.append(state.get("in_flight", []))
+            clients.arriving.append(state["in_flight"])
     return clients
 
 

@@ -101,7 +101,8 @@ class Graph:
         None, "out-neighbours of a client, itself not counted (null: min(3, clients - 1))", at_least(0)
     )
     weights: Literal["auto", "out-degree", "metropolis"] = setting(
-        "auto", "how a client's mass is shared; auto: metropolis where the kind is symmetric, else out-degree"
+        "auto",
+        "how a client's mass is shared; auto: metropolis if the kind is symmetric, a file's own, else out-degree",
     )
     static: bool = setting(False, "keep the graph of round 0 for all rounds")
     p: float | None = setting(

@@ -10,9 +10,10 @@ from dfl_dist import checkpoint
 from dfl_dist.connectivity import connected_within
 from dfl_dist.control import Control, Decision, Operation, Plan
 from dfl_dist.layout import Layout
-from dfl_dist.metrics import CURES, LineFile, RankReport, find_fault, record
+from dfl_dist.metrics import CURES, LineFile, RankReport, find_fault, plain, read_lines, record
 from dfl_dist.mixing import Ledger
 from dfl_dist.progress import UNCONNECTED, Progress, count, summary
+from dfl_dist.run_folder import write_lines
 from dfl_dist.schedule import Losses, Schedule, read_graphs
 from dfl_dist.topology import RoundGraph
 
@@ -117,6 +118,15 @@ class Coordinator:
             self.progress.show(line)
             self._warn_of_divergence(line)
             self.next_line += 1
+
+    def amend(self, scores: Mapping[str, float], *, drained: bool) -> None:
+        """Put other scores into the last recorded line, and the push weights after draining if it was `drained`."""
+        path, weights = self.folder / "metrics.jsonl", self.ledger.drain(self.ledger.w) if drained else self.ledger.w
+        *lines, last = read_lines(path)
+        last |= {"push_weight_min": min(weights), "push_weight_max": max(weights), **plain(scores)}
+        self.metrics.close()
+        write_lines(path, [*lines, last])
+        self.metrics = LineFile(path)
 
     def _warn_of_divergence(self, line: Mapping[str, Any]) -> None:
         """Say once that a loss which is still a number has left every measure."""

@@ -80,14 +80,17 @@ class PushSum:
         self.clients, self.transport, self.layout, self.rank = clients, transport, layout, rank
         self.overlap, self.gossip_steps = overlap, gossip_steps
         self.capacity = overlap * gossip_steps  # exchanges in flight after a round
+        self.graph: Graph | None = None  # the one that the routes are for
         self.outgoing: Routes = {}
         self.incoming: Routes = {}
+        self.scaled: dict[tuple[int, float], Tensor] = {}  # p·x of this exchange, by client and weight
         self.scratch = torch.empty(clients.x.shape[1], dtype=clients.x.dtype, device=clients.x.device)
         self.flights = deque(self._resumed_flights(rounds_done))
         self.before_drain: list[dict[str, Any]] = []
 
     def expect(self, round_idx: int, graph: Graph) -> None:
-        self.outgoing, self.incoming = routes(graph, self.layout, self.rank)
+        if graph != self.graph:
+            self.graph, (self.outgoing, self.incoming) = graph, routes(graph, self.layout, self.rank)
         self._expect(round_idx, 0)
 
     def mix(self, round_idx: int, graph: Graph) -> None:
@@ -130,6 +133,7 @@ class PushSum:
     def _push(self, round_idx: int, step: int) -> Flight:
         """Start sending to every rank that hosts out-neighbours; ranks that get the same rows get the same frame."""
         self.transport.flush(keep=self.capacity)
+        self.scaled.clear()
         frames: dict[tuple[tuple[int, float], ...], Frame] = {}
         addressed, weight = {}, 0.0
         for receiver, rows in self.outgoing.items():
@@ -146,15 +150,18 @@ class PushSum:
         clients = self.clients
         frame = Frame.empty(len(rows), clients.x.shape[1], clients.x.dtype, clients.x.device)
         scale_rows(rows, clients.block.start, clients.x, clients.w, out_x=frame.x, out_w=frame.w)
+        self.scaled |= {(row.sender, row.share): x for row, x in zip(rows, frame.x, strict=True)}
         return frame.seal(round_idx, step, self.rank, senders(rows))
 
     def _kept(self, graph: Graph) -> Iterator[Part]:
-        """The share that each client keeps."""
+        """The share that each client keeps; with equal weights it is the very row that it pushes."""
         weights = self.clients.w.tolist()
         for row, client in enumerate(self.clients.block):
             share = graph.share(client, client)
-            torch.mul(self.clients.x[row], share, out=self.scratch)
-            yield Part(client, (client,), self.scratch, share * weights[row])
+            x = self.scaled.get((client, share))
+            if x is None:
+                x = torch.mul(self.clients.x[row], share, out=self.scratch)
+            yield Part(client, (client,), x, share * weights[row])
 
     def _arrived(self, flight: Flight) -> Iterator[Part]:
         """What an exchange has brought, in the order of the sending client; each is valid until the next."""
@@ -246,8 +253,7 @@ class ServerAverage:
         own = torch.nan_to_num(rows.abs(), nan=torch.inf).max() if trained else 0.0
         bound = torch.tensor([float(own)], dtype=torch.float64)
         largest = float(self.control.all_reduce(bound, "tell their largest parameter", largest=True))
-        if largest == torch.inf:  # somebody diverged; rank 0 will see it in every client
-            x.fill_(torch.nan)
+        if largest == torch.inf:  # somebody diverged; all is left as it is, so that rank 0 sees who
             return
         scale = integer_scale(largest)
         total = sum(self.sizes[client] for client in graph.clients)

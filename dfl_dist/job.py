@@ -30,6 +30,7 @@ class Job:
     start_id: str  # names this start of it
     folder: Path | None = None
     checkpoint: Path | None = None
+    drained: bool = False  # whether the checkpoint was made at the end of a run with overlap, nothing left in flight
     scores_to_drop: list[str] = field(default_factory=list)  # of the checkpoint's round, see `scores_to_drop`
 
     def to_text(self) -> str:
@@ -65,7 +66,7 @@ def plan_job(given: Mapping[str, Any], world: World) -> Job:
     if token is None:
         raise ConfigError(f"resume: {found.folder / 'environment.json'} is missing or damaged, so the run is not known")
     dropped = scores_to_drop(found, resolved)
-    return Job(asked, resolved, token, secrets.token_hex(8), found.folder, found.checkpoint, dropped)
+    return Job(asked, resolved, token, secrets.token_hex(8), found.folder, found.checkpoint, scores_to_drop=dropped)
 
 
 def scores_to_drop(found: run_folder.Continuation, resolved: Config) -> list[str]:

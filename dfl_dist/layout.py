@@ -51,9 +51,8 @@ def routes(graph: Graph, layout: Layout, rank: int) -> tuple[Routes, Routes]:
         for receiver, share in zip(graph.out[client], graph.shares[client], strict=True):
             if receiver != client:
                 outgoing.setdefault(owners[receiver], []).append((client, receiver, share))
-        for sender in graph.in_neighbors[client]:
-            if sender != client:
-                incoming.setdefault(owners[sender], []).append((sender, client, graph.share(sender, client)))
+        for sender, share in graph.arriving[client]:
+            incoming.setdefault(owners[sender], []).append((sender, client, share))
     return bundle_each(outgoing), bundle_each(incoming)
 
 

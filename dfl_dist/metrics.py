@@ -108,17 +108,21 @@ def name(clients: Sequence[int], owners: Sequence[int]) -> str:
     return shown + (f" and {len(clients) - 4} more" if len(clients) > 4 else "") or "no single client"
 
 
+def plain(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line as JSON can say it: null for what is not finite."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()
+    }
+
+
 class LineFile:
     """A file with a JSON object a line, appended and flushed line by line."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("a")
 
-    def write(self, line: dict[str, Any]) -> None:
-        plain = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in line.items()
-        }
-        self.file.write(json.dumps(plain) + "\n")
+    def write(self, line: Mapping[str, Any]) -> None:
+        self.file.write(json.dumps(plain(line)) + "\n")
         self.file.flush()
 
     def sync(self) -> None:

@@ -56,10 +56,16 @@ def sum_in_order(kept: Iterable[Part], arrived: Iterable[Part], first: int, *, o
     So every client's sum runs in the order of the sending client: the bits then depend neither on who arrived first nor
     on who hosts whom. out_x: [m, d]; out_w: [m] float64; `first` is the client of their first row.
     """
-    out_x.zero_()
-    out_w.zero_()
+    begun: set[int] = set()
     for part in heapq.merge(kept, arrived, key=lambda part: part.sender):
-        add(part, first, out_x, out_w)
+        for receiver in part.receivers:
+            row = receiver - first
+            if receiver in begun:
+                out_x[row] += part.x
+                out_w[row] += part.w
+            else:
+                out_x[row], out_w[row] = part.x, part.w
+                begun.add(receiver)
 
 
 def add(part: Part, first: int, x: Tensor, w: Tensor) -> None:
@@ -83,9 +89,14 @@ class Ledger:
             kept, pushed = graph.split(w)
             self.in_flight.append(pushed)
             w = plus(kept, self.in_flight.popleft()) if len(self.in_flight) > self.capacity else kept
-        while drained and self.in_flight:
-            w = plus(w, self.in_flight.popleft())
-        return w
+        return self.drain(w) if drained else w
+
+    def drain(self, w: Sequence[float]) -> list[float]:
+        """These w's with all that is in flight mixed in."""
+        total = list(w)
+        while self.in_flight:
+            total = plus(total, self.in_flight.popleft())
+        return total
 
 
 def plus(a: Sequence[float], b: Sequence[float]) -> list[float]:

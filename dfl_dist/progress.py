@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -103,9 +104,11 @@ def tell_graph(config: Config, schedule: Schedule) -> None:
         rounds = (schedule.graph(round_idx, None) for round_idx in range(config.rounds))
         graphs = (graph for graph in rounds if isinstance(graph, Graph))
         first = list(islice(graphs, LOOKED_AT))
-        if window := smallest_window([make_edges(graph) for graph in first]):
+        edges = lru_cache(maxsize=None)(make_edges)  # of a graph that comes again the very same, as the search wants it
+        if window := smallest_window([edges(graph) for graph in first]):
             every = "every round" if window == 1 else f"every {window} rounds in a row"
-            log.info("graph: %s, strongly connected over %s", kind, every)
+            looked_at = f" of the first {LOOKED_AT}" if config.rounds > LOOKED_AT else ""
+            log.info("graph: %s, strongly connected over %s%s", kind, every, looked_at)
         elif within := connected_within(chain(first, graphs)):
             log.info("graph: %s, strongly connected over the first %s", kind, count(within, "round"))
         else:

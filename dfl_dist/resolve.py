@@ -37,7 +37,8 @@ def check_together(resolved: Config) -> None:
     if known(resolved.graph.out_degree) >= num_clients:
         allowed = f"0 to {num_clients - 1}, below the number of clients ({num_clients})"
         raise refusal("graph.out_degree", resolved.graph.out_degree, allowed)
-    only = {"overlap": 0, "graph.gossip_steps": 1} if kind == "server" else {"participation": 1.0, "server_lr": 1.0}
+    of_server = {"overlap": 0, "graph.gossip_steps": 1, "graph.static": False}
+    only = of_server if kind == "server" else {"participation": 1.0, "server_lr": 1.0}
     for key, value in only.items():
         if get(resolved, key) != value:
             raise refusal(key, get(resolved, key), f"{value}, with graph.kind {kind}")

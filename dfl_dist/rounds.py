@@ -50,6 +50,7 @@ class Rounds:
         *,
         control: Control,
         exchange: Exchange,
+        overlap: int,
         coordinator: Coordinator | None,
         evaluator: Evaluator,
         eval_schedule: EvalSchedule,
@@ -59,12 +60,17 @@ class Rounds:
         self.clients, self.model, self.work = clients, model, work
         self.control, self.exchange, self.coordinator = control, exchange, coordinator
         self.evaluator, self.eval_schedule, self.checkpoints = evaluator, eval_schedule, checkpoints
-        self.wish_to_stop = wish_to_stop
+        self.overlap, self.wish_to_stop = overlap, wish_to_stop
 
-    def run(self, start: int, rounds: int) -> Evaluation:
-        """Rounds start … rounds − 1, or fewer if a stop is asked for; the evaluation of the last one."""
-        if start == rounds:  # the run was interrupted after its last round, before its results were written
-            return self._evaluate(each_client=False)
+    def run(self, start: int, rounds: int, *, drained: bool) -> Evaluation:
+        """Rounds start … rounds − 1, or fewer if a stop is asked for; the evaluation of the last one.
+
+        `drained` where the start is a checkpoint in which nothing was left in flight, because a run ended there.
+        """
+        if start == rounds:
+            return self._end_again(rounds, drained=drained)
+        if drained and self.eval_schedule.due(start - 1, last=False):  # its record is of what goes on from here
+            self._evaluate_again(start - 1, last=False)
         graph = self._first_graph(start)
         if start == 0 and self.checkpoints.every > 0:
             self._save(0)
@@ -165,6 +171,22 @@ class Rounds:
             self.coordinator.write(round_idx, evaluation.scores if evaluation else {})
         if saved:
             self._save(done)
+        return evaluation
+
+    def _end_again(self, rounds: int, *, drained: bool) -> Evaluation:
+        """The end of a run that was interrupted after its last round, or that went back to one before."""
+        if not drained:
+            self.exchange.drain()
+        evaluation = self._evaluate_again(rounds - 1, last=True)
+        if self.overlap and not drained:
+            self._save(rounds)
+        return evaluation
+
+    def _evaluate_again(self, round_idx: int, *, last: bool) -> Evaluation:
+        """Evaluate the last recorded round, as it is now."""
+        evaluation = self._evaluate(each_client=self.eval_schedule.each_client(round_idx, last=last))
+        if self.coordinator:
+            self.coordinator.amend(evaluation.scores, drained=last)
         return evaluation
 
     def _evaluate(self, *, each_client: bool) -> Evaluation:

@@ -175,7 +175,12 @@ def cut_back(folder: Path, rounds_done: int, scores_to_drop: Sequence[str], push
         last |= {"push_weight_min": min(push_weights), "push_weight_max": max(push_weights)}
         kept["metrics.jsonl"][-1] = {key: value for key, value in last.items() if not key.startswith(dropped)}
     for name, lines in kept.items():
-        checkpoint.write_atomic(folder / name, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        write_lines(folder / name, lines)
+
+
+def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file with a JSON object a line, whole or not at all."""
+    checkpoint.write_atomic(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -42,13 +42,20 @@ class Graph:
                 found[receiver].append(sender)
         return tuple(tuple(senders) for senders in found)
 
-    def split(self, w: Sequence[float]) -> tuple[list[float], list[float]]:
-        """What each client keeps of its w in an exchange, and what the others push to it."""
-        kept, pushed = [0.0] * len(w), [0.0] * len(w)
+    @cached_property
+    def arriving(self) -> tuple[tuple[tuple[int, float], ...], ...]:
+        """What each client is pushed: its in-neighbours, itself left out, and the weights they use for it."""
+        found: list[list[tuple[int, float]]] = [[] for _ in self.out]
         for sender, (receivers, shares) in enumerate(zip(self.out, self.shares, strict=True)):
             for receiver, share in zip(receivers, shares, strict=True):
-                (kept if receiver == sender else pushed)[receiver] += share * w[sender]
-        return kept, pushed
+                if receiver != sender:
+                    found[receiver].append((sender, share))
+        return tuple(map(tuple, found))
+
+    def split(self, w: Sequence[float]) -> tuple[list[float], list[float]]:
+        """What each client keeps of its w in an exchange, and what the others push to it."""
+        kept = [self.share(client, client) * weight for client, weight in enumerate(w)]
+        return kept, [sum(share * w[sender] for sender, share in parts) for parts in self.arriving]
 
     def record(self) -> dict[str, Any]:
         """What topology.jsonl says of it."""

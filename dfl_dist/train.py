@@ -50,6 +50,7 @@ def train(argv: list[str], world: World) -> None:
         work,
         control=control,
         exchange=exchange,
+        overlap=config.overlap,
         coordinator=coordinator,
         evaluator=Evaluator(control, model, test, layout),
         eval_schedule=EvalSchedule(config.eval.every, config.eval.clients_every),
@@ -58,7 +59,7 @@ def train(argv: list[str], world: World) -> None:
     )
     control.timeout_s = config.timeout_s
     try:
-        result = rounds.run(job.rounds_done, config.rounds)
+        result = rounds.run(job.rounds_done, config.rounds, drained=job.drained)
         if coordinator:
             run_folder.write_model(folder, model, result.mean)
             run_folder.mark_finished(folder, coordinator.next_line)

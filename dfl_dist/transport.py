@@ -1,6 +1,7 @@
 """Frames between the ranks that host clients, over gloo or NCCL, and nothing else."""
 
 import struct
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +121,7 @@ class GlooTransport:
         self.exchanges = 0
         self.coming: deque[Coming] = deque()
         self.sending: deque[list[tuple[str, Waitable, Tensor]]] = deque()
-        self.free: dict[int, list[Tensor]] = {}  # receive buffers by their size
+        self.free: list[Tensor] = []  # receive buffers, smallest first
 
     def expect(self, round_idx: int, step: int, senders: Sequence[Expected]) -> None:
         self.exchanges += 1
@@ -152,22 +153,31 @@ class GlooTransport:
         while coming.posted:
             (sender, clients), work, buffer = coming.posted.popleft()
             wait(work, what=coming.frame_from(sender), timeout_s=self.timeout_s)
-            frame = Frame(buffer.to(self.device), len(clients), self.size, self.dtype)
+            content = buffer[: Frame.num_bytes(len(clients), self.size, self.dtype)]
+            frame = Frame(content.to(self.device), len(clients), self.size, self.dtype)
             frame.check(coming.round_idx, coming.step, sender, clients)
             yield frame
-            self.free.setdefault(len(buffer), []).append(buffer)
+            insort(self.free, buffer, key=len)
             if coming.not_posted:
                 self._post_next(coming, tag=tag)
 
     def _post_next(self, coming: Coming, *, tag: int) -> None:
         sender, clients = coming.not_posted.popleft()
         num_bytes = Frame.num_bytes(len(clients), self.size, self.dtype)
-        spare = self.free.get(num_bytes)
-        buffer = spare.pop() if spare else torch.empty(num_bytes, dtype=torch.uint8)
+        buffer = self._take_buffer(num_bytes)
         with blaming(coming.frame_from(sender), self.timeout_s):
-            work = dist.irecv(buffer, src=sender, group=self.group, tag=tag)
+            work = dist.irecv(buffer[:num_bytes], src=sender, group=self.group, tag=tag)
         assert work is not None
         coming.posted.append(((sender, clients), work, buffer))
+
+    def _take_buffer(self, num_bytes: int) -> Tensor:
+        """The smallest free buffer that is large enough; a new one in place of the largest that is not."""
+        index = bisect_left(self.free, num_bytes, key=len)
+        if index < len(self.free):
+            return self.free.pop(index)
+        if self.free:
+            self.free.pop()
+        return torch.empty(num_bytes, dtype=torch.uint8)
 
     @staticmethod
     def _tag(exchange: int) -> int:
@@ -187,7 +197,8 @@ class Batch:
     works: list[Waitable] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"the frames of ranks {', '.join(str(sender) for sender, _ in self.expected)} in round {self.round_idx}"
+        senders = ", ".join(str(sender) for sender, _ in self.expected)
+        return f"the frames of ranks {senders or '(none)'} in round {self.round_idx}"
 
 
 class BatchedTransport:

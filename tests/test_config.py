@@ -57,6 +57,7 @@ def settle(*argv: str, num_clients: int = 8) -> Config:
             "--graph.kind server --graph.gossip_steps 2",
             "graph.gossip_steps: given 2, allowed: 1, with graph.kind server",
         ),
+        ("--algorithm fedavg --graph.static true", "graph.static: given True, allowed: False, with graph.kind server"),
         ("--participation 0.5", "participation: given 0.5, allowed: 1.0, with graph.kind random_directed"),
         ("--server_lr 0.5", "server_lr: given 0.5, allowed: 1.0, with graph.kind random_directed"),
         ("--graph.weights metropolis", "graph.weights: given metropolis, allowed: auto or out-degree, with graph.kind"),

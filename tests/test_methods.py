@@ -2,11 +2,13 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launching import assert_same_clients, client_states, lines, ranks, run, train
 
 TRAINER = "dfl_dist.train:main"
+AFTER_8 = Path("checkpoints") / "round-000008"
 SHORT = ("--num_clients", "5", "--rounds", "6", "--local.epochs", "1", "--checkpoint.every", "3")
 VARIANTS = {
     "chosen by loss": "--algorithm dfedsgpsm-s --graph.out_degree 2",
@@ -35,12 +37,7 @@ def test_the_same_bits_on_another_layout_and_after_a_resume(straight: tuple[Path
     half = Path(shutil.copytree(folder, tmp_path / "half"))
     done = run(ranks(1, TRAINER, "--resume", str(half / "checkpoints" / "round-000003")), tmp_path)
     assert done.code == 0, done.err
-    assert_same_clients(folder, half, 6)
-    assert lines(folder / "topology.jsonl") == lines(half / "topology.jsonl")
-    for a, b in zip(lines(folder / "metrics.jsonl"), lines(half / "metrics.jsonl"), strict=True):
-        assert {key: value for key, value in a.items() if not key.startswith("seconds_")} == pytest.approx(
-            {key: value for key, value in b.items() if not key.startswith("seconds_")}, rel=1e-6
-        )
+    assert_same_run(folder, half, 6)
 
 
 def test_all_mass_is_recorded(straight: tuple[Path, list[str]]) -> None:
@@ -57,6 +54,36 @@ def test_all_mass_is_recorded(straight: tuple[Path, list[str]]) -> None:
         5.0, abs=1e-9
     )
     assert all(parcel["due"] >= 3 for parcel in in_flight), "pushed in rounds 0 to 2, and not mixed in yet"
+
+
+def without_times(folder: Path) -> list[dict[str, Any]]:
+    recorded = lines(folder / "metrics.jsonl")
+    return [{key: value for key, value in line.items() if not key.startswith("seconds_")} for line in recorded]
+
+
+def assert_same_run(one: Path, other: Path, rounds: int) -> None:
+    """The same clients to the bit, and the same records; x̄ comes from an all-reduce, so its scores nearly."""
+    assert_same_clients(one, other, rounds)
+    assert lines(one / "topology.jsonl") == lines(other / "topology.jsonl")
+    for a, b in zip(without_times(one), without_times(other), strict=True):
+        assert list(a) == list(b)
+        assert a == pytest.approx(b, rel=1e-6)
+
+
+def test_an_overlapped_run_can_be_made_longer_and_shorter(tmp_path: Path) -> None:
+    """As if it had been asked for so many rounds from the start, though what is in flight is mixed in at an end."""
+    arguments = ("--num_clients", "5", "--overlap", "2", "--graph.out_degree", "2", "--local.steps", "1")
+    arguments += ("--eval.every", "4", "--eval.clients_every", "4", "--checkpoint.every", "4", "--checkpoint.keep", "0")
+    short = train(2, tmp_path / "short", "--rounds", "8", *arguments)
+    long = train(2, tmp_path / "long", "--rounds", "11", *arguments)
+    longer = Path(shutil.copytree(short, tmp_path / "longer"))
+    shorter = Path(shutil.copytree(long, tmp_path / "shorter"))
+    for changed in (("--resume", str(longer), "--rounds", "11"), ("--resume", str(shorter / AFTER_8), "--rounds", "8")):
+        done = run(ranks(3, TRAINER, *changed), tmp_path)
+        assert done.code == 0, done.err
+    assert_same_run(long, longer, 11)
+    assert_same_run(short, shorter, 8)
+    assert not any(state["in_flight"] for state in client_states(shorter, 8))
 
 
 def test_records_of_a_server(tmp_path: Path) -> None:

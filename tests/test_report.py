@@ -37,16 +37,29 @@ def test_a_line_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     [
         ([], "report: given nothing, allowed: the folders of runs"),
         (["nowhere"], "run: given nowhere, allowed: the folder of a run"),
-        (["young"], "run: given young, allowed: a run with an evaluated round"),
     ],
 )
 def test_what_is_no_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_run(tmp_path / "young", "sgp", [None])
     assert main(["report", *arguments]) == 2
     assert line in capsys.readouterr().err
+
+
+def test_what_is_not_there_yet_is_a_dash_and_a_link_no_second_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    young = write_run(tmp_path / "young", "sgp", [None])
+    (tmp_path / "latest").symlink_to(young)
+    hot = write_run(tmp_path / "zz", "sgp", [0.5])
+    (hot / "metrics.jsonl").write_text((hot / "metrics.jsonl").read_text().replace("0.25", "null"))
+    assert main(["report", str(young), str(tmp_path / "latest"), str(hot)]) == 0
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows] == [
+        [str(young), "sgp", "1/4", "-", "-", "-", "-", "0.5"],
+        [str(hot), "sgp", "1/4", "50.00%", "50.00%", "-", "0.125", "0.5"],
+    ]
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,21 +19,26 @@ def main(argv: list[str]) -> int:
         return 0
     if not argv:
         raise refusal("report", "nothing", "the folders of runs, such as runs/latest")
-    print(show(HEAD, [describe(read_run(Path(name))) for name in argv]))
+    folders = {Path(name).resolve(): Path(name) for name in reversed(argv)}  # each once, by the name given first
+    print(show(HEAD, [describe(read_run(folder)) for folder in reversed(folders.values())]))
     return 0
 
 
 def describe(run: Run) -> list[str]:
     """A run's line of the table."""
-    last, best = run.evaluated[-1], max(run.evaluated, key=lambda line: float(line["test_accuracy"]))
-    pushed = sum(line["bytes_sent"] for line in run.lines)
+    last = run.evaluated[-1] if run.evaluated else {}
     return [
         str(run.folder),
         run.config.algorithm,
         f"{len(run.lines)}/{run.config.rounds}",
-        f"{last['test_accuracy']:.2%}",
-        f"{best['test_accuracy']:.2%}",
-        f"{last['test_loss']:.4f}",
-        f"{last['consensus_distance']:.3g}",
-        f"{pushed / 1e6:.1f}",
+        number(last.get("test_accuracy"), ".2%"),
+        number(max((line["test_accuracy"] for line in run.evaluated), default=None), ".2%"),
+        number(last.get("test_loss"), ".4f"),
+        number(last.get("consensus_distance"), ".3g"),
+        f"{sum(line['bytes_sent'] for line in run.lines) / 1e6:.1f}",
     ]
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in a form; "-" where there is none yet, or none that is finite."""
+    return "-" if value is None else format(value, form)
