@@ -28,7 +28,7 @@ from dfl_dist.progress import tell_graph, tell_start
 from dfl_dist.randomness import stream, torch_seed
 from dfl_dist.rounds import Checkpoints
 from dfl_dist.runtime import World
-from dfl_dist.schedule import SERVER, Schedule
+from dfl_dist.schedule import SERVER, Schedule, needs_losses
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
 T = TypeVar("T")
@@ -241,7 +241,8 @@ def make_coordinator(
     weights = gather_scalars(control, layout, clients.block, clients.w.tolist(), "push weights")
     losses = gather_scalars(control, layout, clients.block, [loss or 0.0 for loss in clients.losses], "losses")
     in_flight = control.all_reduce(exchange.weights_arriving(), "tell what is in flight to them").tolist()
-    control.num_clients = layout.num_clients
+    waits = needs_losses(known(config.graph.kind), static=config.graph.static)
+    control.prepare(layout.num_clients, ahead=0 if waits else config.overlap)
     ranks = control.gather_text(f"{socket.gethostname()} {clients.x.device} {torch.get_num_threads()}")
     if schedule is None:
         return None

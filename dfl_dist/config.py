@@ -149,7 +149,7 @@ class Config:
     )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "auto: a GPU where there is one")
     threads: int | Literal["auto"] = setting(1, "CPU threads a rank; auto divides the host's cores", at_least(1))
-    window: int = setting(4, "receives posted ahead at a time", at_least(1))
+    window: int = setting(4, "receives posted ahead at a time, for each exchange under way", at_least(1))
     dtype: Literal["float32", "float64"] = setting("float32", "precision of the model and the frames")
     deterministic: bool = setting(False, "deterministic CUDA algorithms")
     timeout_s: float = setting(

@@ -1,5 +1,6 @@
 """What the ranks tell each other beside the frames: the graph and decisions out, scalars in, sums, barriers."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -49,10 +50,15 @@ class Control:
         self.rank, self.world_size, self.timeout_s = rank, world_size, timeout_s
         self.others = range(1, world_size) if rank == 0 else range(0)
         self.num_clients = 0
-        self.plan_coming: Operation | None = None
-        self.sending: dict[int, list[Operation]] = {PLAN_TAG: [], REPORT_TAG: []}
+        self.ahead = 0  # rounds that a plan is known before it has to be, and that scalars may be late
+        self.plans_coming: deque[Operation] = deque()
+        self.sending: dict[int, deque[list[Operation]]] = {PLAN_TAG: deque(), REPORT_TAG: deque()}
 
-    # The plan of a round: rank 0 sends it during the round before, the others have its receive posted by then.
+    # The plan of a round: rank 0 sends it during a round before, the others have its receive posted by then.
+
+    def prepare(self, num_clients: int, *, ahead: int) -> None:
+        """Say how large plans can be, and how many rounds ahead of the round before their own they are sent."""
+        self.num_clients, self.ahead = num_clients, ahead
 
     def send_plan(self, round_idx: int, plan: Plan) -> None:
         """Rank 0: start sending the plan of a round to everybody."""
@@ -62,19 +68,18 @@ class Control:
         head = [round_idx, int(plan.decision), kind, len(lists)]
         content = [*head, *map(len, lists), *(client for row in lists for client in row)]
         message = torch.tensor(content, dtype=torch.int32)
-        self._flush(PLAN_TAG)
+        self._flush(PLAN_TAG, keep=self.ahead)
         what = f"rank {{}} to take the plan of round {round_idx}"
-        self.sending[PLAN_TAG] = [self._send(message, rank, PLAN_TAG, what.format(rank)) for rank in self.others]
+        self.sending[PLAN_TAG].append([self._send(message, rank, PLAN_TAG, what.format(rank)) for rank in self.others])
 
     def expect_plan(self, round_idx: int) -> None:
         """Other ranks: post the receive of a plan, with room for all edges there can be; few are ever used."""
         buffer = torch.empty(PLAN_HEAD + self.num_clients * (self.num_clients + 1), dtype=torch.int32)
-        self.plan_coming = self._receive(buffer, 0, PLAN_TAG, f"the plan of round {round_idx} from rank 0")
+        self.plans_coming.append(self._receive(buffer, 0, PLAN_TAG, f"the plan of round {round_idx} from rank 0"))
 
     def receive_plan(self, round_idx: int) -> Plan:
         """Other ranks: the plan of a round."""
-        assert self.plan_coming is not None
-        message = self._finish(self.plan_coming)
+        message = self._finish(self.plans_coming.popleft())
         planned, decision, kind, count = message[:PLAN_HEAD].tolist()
         if planned != round_idx:
             raise PeerError(f"rank 0 sent the plan of round {planned}, expected round {round_idx}")
@@ -86,13 +91,18 @@ class Control:
         weights = WEIGHT_NAMES[kind]
         return Plan(Decision.GO_ON, Graph(lists, weights) if weights in WEIGHTS else Server(lists[0]))
 
+    def drop_plans(self) -> None:
+        """Other ranks: take in the plans of rounds that will not be; rank 0 has sent as many as were expected."""
+        while self.plans_coming:
+            self._finish(self.plans_coming.popleft())
+
     # Scalars: every rank starts sending them, rank 0 reads them a round later.
 
     def send_report(self, round_idx: int, scalars: Tensor) -> None:
         """Other ranks: start sending this round's scalars to rank 0."""
-        self._flush(REPORT_TAG)
+        self._flush(REPORT_TAG, keep=self.ahead)
         what = f"rank 0 to take the scalars of round {round_idx}"
-        self.sending[REPORT_TAG] = [self._send(scalars, 0, REPORT_TAG, what)]
+        self.sending[REPORT_TAG].append([self._send(scalars, 0, REPORT_TAG, what)])
 
     def expect_reports(self, round_idx: int, sizes: Sequence[int]) -> list[Operation]:
         """Rank 0: post the receives of one round's scalars, one a rank."""
@@ -153,8 +163,9 @@ class Control:
 
     def finish(self) -> None:
         """Wait until everything sent has left, then for everybody to come this far."""
+        self.drop_plans()
         for tag in self.sending:
-            self._flush(tag)
+            self._flush(tag, keep=0)
         self.all_reduce(torch.zeros(1), "finish")
 
     def _send(self, message: Tensor, rank: int, tag: int, what: str) -> Operation:
@@ -173,7 +184,9 @@ class Control:
         wait(operation.work, what=operation.what, timeout_s=self.timeout_s)
         return operation.tensor
 
-    def _flush(self, tag: int) -> None:
-        for operation in self.sending[tag]:
-            self._finish(operation)
-        self.sending[tag] = []
+    def _flush(self, tag: int, *, keep: int) -> None:
+        """Wait until all but the newest `keep` of the messages sent have left."""
+        while len(self.sending[tag]) > keep:
+            for operation in self.sending[tag][0]:
+                self._finish(operation)
+            self.sending[tag].popleft()

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Rank 0's extra part. Nobody waits for it: graphs are sampled a round ahead, scalars are read a round later.
+    """Rank 0's extra part. Nobody waits for it: graphs are sampled a round ahead, scalars are read a round later, and
+    with overlap so many rounds more.
 
     Graphs chosen by loss are the one exception: the next graph depends on all losses of the round, so it is sampled
     after the round, and everybody waits for it.
@@ -43,7 +44,7 @@ class Coordinator:
         self.control, self.schedule, self.layout, self.folder = control, schedule, layout, folder
         self.rounds, self.lr_of, self.started = rounds, lr_of, time.monotonic()
         self.ledger, self.losses = ledger, losses  # the clients' w and losses after the last round that was read
-        self.next_plan = Plan(Decision.GO_ON)
+        self.plans: dict[int, Plan] = {}
         self.fault: str | None = None
         self.stop_reason: str | None = None
         self.graphs: dict[int, RoundGraph] = {}
@@ -64,16 +65,16 @@ class Coordinator:
         """Sample the graph of a round to come."""
         self.graphs[round_idx] = self.schedule.graph(round_idx, self.losses if self.schedule.needs_losses else None)
 
-    def announce(self, round_idx: int, wish: str | None) -> Plan:
+    def announce(self, round_idx: int, wish: str | None) -> None:
         """Decide whether there is to be such a round, and start telling everybody."""
         if self.stop_reason is None and self.next_line < round_idx:  # the first round of a start always takes place
             self.stop_reason = wish or ("a STOP file" if (self.folder / "STOP").exists() else None)
         if self.fault or self.stop_reason:
-            self.next_plan = Plan(Decision.ABORT if self.fault else Decision.STOP)
+            plan = Plan(Decision.ABORT if self.fault else Decision.STOP)
         else:
-            self.next_plan = Plan(Decision.GO_ON, self.graphs[round_idx])
-        self.control.send_plan(round_idx, self.next_plan)
-        return self.next_plan
+            plan = Plan(Decision.GO_ON, self.graphs[round_idx])
+        self.plans[round_idx] = plan
+        self.control.send_plan(round_idx, plan)
 
     def expect(self, round_idx: int) -> None:
         """Post the receives of a round's scalars."""
@@ -81,10 +82,10 @@ class Coordinator:
         self.pending[round_idx] = self.control.expect_reports(round_idx, sizes)
 
     def take_own(self, round_idx: int, report: RankReport) -> None:
-        """Rank 0's own scalars; reads and records the round before."""
+        """Rank 0's own scalars; reads and records a round before, whose scalars must have come by now."""
         self.own[round_idx] = report
-        self.read(round_idx - 1)
-        self.write(round_idx - 1)
+        self.read(round_idx - 1 - self.control.ahead)
+        self.write(round_idx - 1 - self.control.ahead)
 
     def read(self, round_idx: int) -> str | None:
         """Take in every rank's scalars up to a round; return what is wrong, if anything."""

@@ -61,12 +61,14 @@ class Rounds:
         self.control, self.exchange, self.coordinator = control, exchange, coordinator
         self.evaluator, self.eval_schedule, self.checkpoints = evaluator, eval_schedule, checkpoints
         self.overlap, self.wish_to_stop = overlap, wish_to_stop
+        self.rounds = 0
 
     def run(self, start: int, rounds: int, *, drained: bool) -> Evaluation:
         """Rounds start … rounds − 1, or fewer if a stop is asked for; the evaluation of the last one.
 
         `drained` where the start is a checkpoint in which nothing was left in flight, because a run ended there.
         """
+        self.rounds = rounds
         if start == rounds:
             return self._end_again(rounds, drained=drained)
         if drained and self.eval_schedule.due(start - 1, last=False):  # its record is of what goes on from here
@@ -94,12 +96,13 @@ class Rounds:
     def _round(self, round_idx: int, graph: RoundGraph, *, last: bool) -> Plan:
         """One round: local steps, push, ordered sum, report; the plan of the next one."""
         started = time.perf_counter()
-        self._look_ahead(round_idx, last=last)
+        planned = round_idx + 1 + self.control.ahead
+        self._look_ahead(round_idx, planned)
         self.exchange.expect(round_idx, graph)
         self.clients.step(round_idx, self.model, self.work, graph.clients)
         stepped = time.perf_counter()
-        if self.coordinator and self.coordinator.sees_ahead and not last:
-            self.coordinator.announce(round_idx + 1, self.wish_to_stop())
+        if self.coordinator and self.coordinator.sees_ahead and planned < self.rounds:
+            self.coordinator.announce(planned, self.wish_to_stop())
         self.exchange.mix(round_idx, graph)
         if last:
             self.exchange.drain()
@@ -120,39 +123,43 @@ class Rounds:
     # Plans, scalars and decisions.
 
     def _first_graph(self, start: int) -> RoundGraph:
-        if self.coordinator:
-            self.coordinator.look_ahead(start)
-            plan = self.coordinator.announce(start, None)
-        else:
-            self.control.expect_plan(start)
-            plan = self.control.receive_plan(start)
-        assert plan.graph is not None
-        return plan.graph
+        for round_idx in range(start, min(start + 1 + self.control.ahead, self.rounds)):
+            if self.coordinator:
+                self.coordinator.look_ahead(round_idx)
+                self.coordinator.announce(round_idx, None)
+            else:
+                self.control.expect_plan(round_idx)
+        graph = self._take_plan(start).graph
+        assert graph is not None
+        return graph
 
-    def _look_ahead(self, round_idx: int, *, last: bool) -> None:
+    def _take_plan(self, round_idx: int) -> Plan:
+        return self.coordinator.plans.pop(round_idx) if self.coordinator else self.control.receive_plan(round_idx)
+
+    def _look_ahead(self, round_idx: int, planned: int) -> None:
         """Before the local steps: rank 0 samples the next graph where it can, the others post its receive."""
         if self.coordinator:
             self.coordinator.expect(round_idx)
-        if last:
+        if planned >= self.rounds:
             return
         if not self.coordinator:
-            self.control.expect_plan(round_idx + 1)
+            self.control.expect_plan(planned)
         elif self.coordinator.sees_ahead:
-            self.coordinator.look_ahead(round_idx + 1)
+            self.coordinator.look_ahead(planned)
 
     def _report(self, round_idx: int, report: RankReport, *, last: bool) -> Plan:
         """Hand the scalars over; what comes next."""
-        if not self.coordinator:
+        if self.coordinator:
+            self.coordinator.take_own(round_idx, report)
+        else:
             self.control.send_report(round_idx, report.pack())
-            return Plan(Decision.STOP) if last else self.control.receive_plan(round_idx + 1)
-        self.coordinator.take_own(round_idx, report)
         if last:
             return Plan(Decision.STOP)
-        if not self.coordinator.sees_ahead:  # now that the round's losses are there
+        if self.coordinator and not self.coordinator.sees_ahead:  # now that the round's losses are there
             self.coordinator.read(round_idx)
             self.coordinator.look_ahead(round_idx + 1)
             self.coordinator.announce(round_idx + 1, self.wish_to_stop())
-        return self.coordinator.next_plan
+        return self._take_plan(round_idx + 1)
 
     # After a round: evaluation and checkpoint where they are due, and only of a state that is sound.
 
@@ -199,6 +206,7 @@ class Rounds:
         if int(self.control.broadcast(torch.tensor([fault is not None]), "its verdict on the round")):
             if self.coordinator:
                 self.coordinator.write(round_idx)
+            self.control.drop_plans()
             raise RunFaultError(fault or "rank 0 found a fault")
 
     def _save(self, round_count: int) -> None:

@@ -48,11 +48,16 @@ def make_schedule(
             chosen = dataclasses.replace(options, losses=losses)
             return make_graph(draw(num_clients, round_idx, rng_of(round_idx), chosen), in_force)
 
-        schedule = Schedule(graph, needs_losses=kind == "by_loss")
+        schedule = Schedule(graph, needs_losses=needs_losses(kind, static=static))
     if not static:
         return schedule
     frozen = schedule.graph(0, None)
     return Schedule(lambda *_: frozen)
+
+
+def needs_losses(kind: str, *, static: bool) -> bool:
+    """Whether the next graph can be known only after a round."""
+    return kind == "by_loss" and not static
 
 
 def weights_in_force(kind: str, weights: str) -> str:

@@ -111,7 +111,7 @@ def silent_peer_is_named(arguments: list[str]) -> int:
     (what,) = arguments
     world, group = connect(timeout_s=1.0)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=1.0)
-    control.num_clients = 2
+    control.prepare(2, ahead=0)
     transport = gloo(group, 5, window=2, timeout_s=1.0)
 
     def frame() -> None:
@@ -154,7 +154,7 @@ def plans_arrive(arguments: list[str]) -> int:
     """Plans of any size up to the agreed one, decisions, scalars, texts."""
     world, _ = connect()
     control = Control(rank=world.rank, world_size=world.size, timeout_s=60)
-    control.num_clients = 9
+    control.prepare(9, ahead=0)
     full = make_graph([range(9)] * 9, "metropolis")
     graphs = [random_graph(9, t, out_degree=t) for t in range(7)] + [full, Server((2, 3, 8))]
     for t, graph in enumerate(graphs):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import assert_same_clients, client_states, lines, ranks, run, train
+from launching import assert_same_clients, client_states, lines, ranks, run, running, train, wait_for_rounds
 
 TRAINER = "dfl_dist.train:main"
 AFTER_8 = Path("checkpoints") / "round-000008"
@@ -84,6 +84,26 @@ def test_an_overlapped_run_can_be_made_longer_and_shorter(tmp_path: Path) -> Non
     assert_same_run(long, longer, 11)
     assert_same_run(short, shorter, 8)
     assert not any(state["in_flight"] for state in client_states(shorter, 8))
+
+
+def test_an_overlapped_run_that_was_stopped_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """Plans and scalars are under way further ahead there, and a checkpoint has models in flight."""
+    arguments = ("--num_clients", "5", "--overlap", "3", "--graph.out_degree", "2", "--local.steps", "1")
+    arguments += ("--checkpoint.every", "0")
+    folder = tmp_path / "stopped"
+    with running(ranks(3, TRAINER, "--out", str(folder), "--rounds", "2000", *arguments), tmp_path) as job:
+        wait_for_rounds(folder, 4)
+        (folder / "STOP").touch()
+        done = job.finish()
+    assert done.code == 0, done.err
+    count = len(lines(folder / "metrics.jsonl"))
+    assert f"stopped by a STOP file after round {count} of 2000" in done.out
+    assert any(state["in_flight"] for state in client_states(folder, count))
+    goal = ("--rounds", str(count + 4), "--checkpoint.every", str(count + 4))
+    again = run(ranks(2, TRAINER, "--resume", str(folder), *goal), tmp_path)
+    assert again.code == 0, again.err
+    straight = train(1, tmp_path / "straight", *arguments, *goal)
+    assert_same_run(straight, folder, count + 4)
 
 
 def test_records_of_a_server(tmp_path: Path) -> None:
