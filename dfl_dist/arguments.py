@@ -16,7 +16,7 @@ class WideHelp(argparse.HelpFormatter):
     """One line an option."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30, width=200)
+        super().__init__(prog, max_help_position=30, width=320)
 
 
 def parse(argv: list[str] | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """From a job to the objects that run it: model, data, clients, transport, rank 0's coordinator."""
 
 import dataclasses
+import json
 import socket
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,13 +23,14 @@ from dfl_dist.flat import FlatModel
 from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job, write_settings
 from dfl_dist.layout import Layout
 from dfl_dist.local import LocalRule, Shard
+from dfl_dist.metrics import read_lines
 from dfl_dist.mixing import Ledger
 from dfl_dist.models import MODELS
 from dfl_dist.progress import tell_graph, tell_start
 from dfl_dist.randomness import stream, torch_seed
 from dfl_dist.rounds import Checkpoints
 from dfl_dist.runtime import World
-from dfl_dist.schedule import SERVER, Schedule, needs_losses
+from dfl_dist.schedule import FILE, SERVER, Schedule, needs_losses
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
 T = TypeVar("T")
@@ -52,7 +54,7 @@ def lead(given: dict[str, object], world: World) -> tuple[Job, Built]:
     job = plan_job(given, world)
     if torch.cuda.device_count() == 0:
         runtime.choose_backend(job.resolved.backend, gpu_each=False)
-    make_schedule(job.resolved)
+    check_graphs(job, make_schedule(job.resolved))
     dataset, model = build(job.resolved, world)
     shards = make_partition(job.resolved, dataset)
     if job.checkpoint:
@@ -64,6 +66,16 @@ def lead(given: dict[str, object], world: World) -> tuple[Job, Built]:
     if not (job.checkpoint and path.exists()):
         partition.save(shards, path)
     return opened, (dataset, model)
+
+
+def check_graphs(job: Job, schedule: Schedule) -> None:
+    """Refuse to go on with a run whose file of graphs has changed."""
+    if job.checkpoint and job.resolved.graph.kind == FILE:
+        for line in read_lines(known(job.folder) / "topology.jsonl")[: job.rounds_done]:
+            recorded = json.loads(json.dumps(schedule.graph(line["round"], None).record()))
+            if any(line[key] != value for key, value in recorded.items()):
+                allowed = f"the graphs that the run had; that of round {line['round']} is another"
+                raise refusal("graph.file", job.resolved.graph.file, allowed)
 
 
 def make_partition(config: Config, dataset: Dataset) -> partition.Partition:

@@ -96,7 +96,11 @@ class Local:
 
 @dataclass(frozen=True)
 class Graph:
-    kind: str | None = setting(None, "who pushes to whom each round (null: the algorithm's)")
+    kind: str | None = setting(
+        None,
+        "who pushes to whom each round: random_directed, random_symmetric, by_loss, ring, directed_ring, grid, "
+        "exponential, one_peer_exponential, erdos_renyi, full, file, server (null: the algorithm's)",
+    )
     out_degree: int | None = setting(
         None, "out-neighbours of a client, itself not counted (null: min(3, clients - 1))", at_least(0)
     )

@@ -241,7 +241,7 @@ class Averaging:
 
     @property
     def contraction(self) -> float:
-        """The measured factor q a round, (error after t rounds)^(1/t), t the last round before rounding takes over.
+        """The measured factor q a round over the second half of the rounds, as far as rounding has not taken over.
 
         0 where the error drops to rounding at once, from above its square root: the graphs average exactly, or so
         fast that floating point cannot tell. Near 1 where nothing comes together, as in a graph that is not connected.
@@ -252,7 +252,8 @@ class Averaging:
             last = floored - 1
             if last < 0 or self.errors[last] > FLOOR**0.5:
                 return 0.0
-        return float(self.errors[last] ** (1 / last)) if last else 1.0
+        half = last // 2  # the first rounds are faster: what lives in small neighbourhoods goes first
+        return float((self.errors[last] / self.errors[half]) ** (1 / (last - half))) if last else 1.0
 
 
 def average(rounds: Iterable[Mixing], start: np.ndarray, *, gossip_steps: int = 1, overlap: int = 0) -> Averaging:

@@ -41,7 +41,8 @@ def check_together(resolved: Config) -> None:
     only = of_server if kind == "server" else {"participation": 1.0, "server_lr": 1.0}
     for key, value in only.items():
         if get(resolved, key) != value:
-            raise refusal(key, get(resolved, key), f"{value}, with graph.kind {kind}")
+            way_out = "" if kind == "server" else "; graph.kind server takes others"
+            raise refusal(key, get(resolved, key), f"{value}, with graph.kind {kind}{way_out}")
 
 
 def count_clients(config: Config, world_size: int, torchrun: bool) -> int:

@@ -70,7 +70,10 @@ def weights_in_force(kind: str, weights: str) -> str:
     else:
         allowed = ["auto", "out-degree", *(["metropolis"] if kind in SYMMETRIC else [])]
     if weights not in allowed:
-        raise ValueError(f"graph.weights: given {weights}, allowed: {' or '.join(allowed)}, with graph.kind {kind}")
+        raise ValueError(
+            f"graph.weights: given {weights}, allowed: {' or '.join(allowed)}, with graph.kind {kind}; "
+            f"metropolis is for {', '.join(sorted(SYMMETRIC))}"
+        )
     if weights != "auto" or kind in (FILE, SERVER):
         return weights
     return "metropolis" if kind in SYMMETRIC else "out-degree"
@@ -113,7 +116,8 @@ def read_graph(line: str, num_clients: int, weights: str) -> Graph:
     if named not in list(WEIGHTS):
         raise ValueError(f"has weights {named}, allowed: {' or '.join(WEIGHTS)}")
     if not inside or len(neighbors) != num_clients:
-        raise ValueError(f"must have {num_clients} lists of client numbers 0 to {num_clients - 1}")
+        found = f"; it has {len(neighbors)}" if listed and len(neighbors) != num_clients else ""
+        raise ValueError(f"must have {num_clients} lists of client numbers 0 to {num_clients - 1} (num_clients){found}")
     try:
         return make_graph(neighbors, named)
     except ValueError as error:

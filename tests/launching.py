@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 TESTS = Path(__file__).parent
@@ -129,3 +130,20 @@ def assert_same_clients(one: Path, other: Path, round_count: int) -> None:
     for a, b in pairs:
         assert a["x"].numpy().tobytes() == b["x"].numpy().tobytes(), f"client {a['client']}"
         assert np.float64(a["w"]).tobytes() == np.float64(b["w"]).tobytes(), f"client {a['client']}"
+
+
+def without_times(run_folder: Path) -> list[dict[str, Any]]:
+    """What a run recorded of its rounds, without what differs from machine to machine."""
+    recorded = lines(run_folder / "metrics.jsonl")
+    return [{key: value for key, value in line.items() if not key.startswith("seconds_")} for line in recorded]
+
+
+def assert_same_run(one: Path, other: Path, rounds: int) -> None:
+    """The same clients to the bit, equal records. The mean model's scores come from an all-reduce, so nearly equal."""
+    assert_same_clients(one, other, rounds)
+    assert lines(one / "topology.jsonl") == lines(other / "topology.jsonl")
+    pairs = list(zip(without_times(one), without_times(other), strict=True))
+    assert len(pairs) == rounds
+    for a, b in pairs:
+        assert list(a) == list(b), f"round {a['round']}"
+        assert a == pytest.approx(b, rel=1e-6)

@@ -21,6 +21,7 @@ from dfl_dist.config import (
 )
 from dfl_dist.resolve import count_clients
 from dfl_dist.runtime import World
+from dfl_dist.schedule import NAMES
 
 
 def settle(*argv: str, num_clients: int = 8) -> Config:
@@ -213,6 +214,8 @@ def test_help_has_a_line_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
         line = next(line for line in shown if line.startswith(f"  --{key} "))
         assert spec.metadata["help"] in line
         assert f"default: {'null' if spec.default is None else spec.default}" in line
+    kinds = next(line for line in shown if line.startswith("  --graph.kind "))
+    assert all(name in kinds for name in NAMES)
 
 
 def test_algorithms_command(capsys: pytest.CaptureFixture[str]) -> None:

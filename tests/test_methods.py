@@ -2,10 +2,19 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from launching import assert_same_clients, client_states, lines, ranks, run, running, train, wait_for_rounds
+from launching import (
+    assert_same_clients,
+    assert_same_run,
+    client_states,
+    lines,
+    ranks,
+    run,
+    running,
+    train,
+    wait_for_rounds,
+)
 
 TRAINER = "dfl_dist.train:main"
 AFTER_8 = Path("checkpoints") / "round-000008"
@@ -54,20 +63,6 @@ def test_all_mass_is_recorded(straight: tuple[Path, list[str]]) -> None:
         5.0, abs=1e-9
     )
     assert all(parcel["due"] >= 3 for parcel in in_flight), "pushed in rounds 0 to 2, and not mixed in yet"
-
-
-def without_times(folder: Path) -> list[dict[str, Any]]:
-    recorded = lines(folder / "metrics.jsonl")
-    return [{key: value for key, value in line.items() if not key.startswith("seconds_")} for line in recorded]
-
-
-def assert_same_run(one: Path, other: Path, rounds: int) -> None:
-    """The same clients to the bit, and the same records; x̄ comes from an all-reduce, so its scores nearly."""
-    assert_same_clients(one, other, rounds)
-    assert lines(one / "topology.jsonl") == lines(other / "topology.jsonl")
-    for a, b in zip(without_times(one), without_times(other), strict=True):
-        assert list(a) == list(b)
-        assert a == pytest.approx(b, rel=1e-6)
 
 
 def test_an_overlapped_run_can_be_made_longer_and_shorter(tmp_path: Path) -> None:
@@ -160,6 +155,20 @@ def test_a_run_knows_whether_its_graphs_connect_all(tmp_path: Path, arguments: s
     assert done.code == 0, done.err
     assert done.err.count("connected") == told.count("connected")
     assert told in done.err
+
+
+def test_a_changed_file_of_graphs_is_refused_on_resume(tmp_path: Path) -> None:
+    graphs = tmp_path / "graphs.jsonl"
+    graphs.write_text('{"out": [[1], [2], [0]]}')
+    arguments = ("--num_clients", "3", "--graph.file", str(graphs), "--local.steps", "1")
+    folder = train(1, tmp_path / "run", "--rounds", "2", *arguments)
+    graphs.write_text('{"out": [[2], [0], [1]]}')
+    refused = run(ranks(1, TRAINER, "--resume", str(folder), "--rounds", "3"), tmp_path)
+    assert refused.code == 2
+    assert "graph.file: given" in refused.err
+    assert "the graphs that the run had; that of round 0 is another" in refused.err
+    graphs.write_text('{"out": [[1], [2], [0]]}\n{"out": [[1], [2], [0]]}')
+    assert run(ranks(1, TRAINER, "--resume", str(folder), "--rounds", "3"), tmp_path).code == 0
 
 
 def test_parts_of_a_row_can_be_overridden(tmp_path: Path) -> None:

@@ -54,7 +54,10 @@ def test_what_is_not_there_yet_is_a_dash_and_a_link_no_second_run(
     (tmp_path / "latest").symlink_to(young)
     hot = write_run(tmp_path / "zz", "sgp", [0.5])
     (hot / "metrics.jsonl").write_text((hot / "metrics.jsonl").read_text().replace("0.25", "null"))
-    assert main(["report", str(young), str(tmp_path / "latest"), str(hot)]) == 0
+    assert main(["report", str(tmp_path / "latest"), str(tmp_path)]) == 0
+    named, *_ = capsys.readouterr().out.splitlines()[1:]
+    assert named.split()[0] == str(tmp_path / "latest"), "the name given first"
+    assert main(["report", str(young), str(tmp_path)]) == 0, "the folder of several runs stands for all of them"
     _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split() for row in rows] == [
         [str(young), "sgp", "1/4", "-", "-", "-", "-", "0.5"],
@@ -64,4 +67,4 @@ def test_what_is_not_there_yet_is_a_dash_and_a_link_no_second_run(
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--help"]) == 0
-    assert "usage: dfl-dist report RUN" in capsys.readouterr().out
+    assert "usage: dfl-dist report FOLDER" in capsys.readouterr().out

@@ -10,28 +10,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from launching import assert_same_clients, lines, ranks, run, running, torchrun, train, wait_for_rounds
+from launching import assert_same_run, lines, ranks, run, running, torchrun, train, wait_for_rounds, without_times
 
 from dfl_dist import checkpoint
 
 TRAINER = "dfl_dist.train:main"
 SETTINGS = ("--num_clients", "4", "--local.epochs", "1", "--checkpoint.every", "5", "--eval.every", "4")
 SETTINGS = (*SETTINGS, "--eval.clients_every", "7")
-
-
-def without_times(path: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if not key.startswith("seconds_")} for line in lines(path)]
-
-
-def assert_same_run(one: Path, other: Path, rounds: int) -> None:
-    """The same clients to the bit, equal records. The mean model's scores come from an all-reduce, so nearly equal."""
-    assert_same_clients(one, other, rounds)
-    assert lines(one / "topology.jsonl") == lines(other / "topology.jsonl")
-    pairs = list(zip(without_times(one / "metrics.jsonl"), without_times(other / "metrics.jsonl"), strict=True))
-    assert len(pairs) == rounds
-    for a, b in pairs:
-        assert list(a) == list(b), f"round {a['round']}"
-        assert a == pytest.approx(b, rel=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +140,7 @@ def test_a_clean_stop_after_the_same_round_everywhere(straight: Path, tmp_path: 
     goal = str(max(20, count + 1))
     more = resume(2, folder, "--rounds", goal, "--checkpoint.every", goal)
     assert more.code == 0, more.err
-    recorded, expected = without_times(folder / "metrics.jsonl"), without_times(straight / "metrics.jsonl")
+    recorded, expected = without_times(folder), without_times(straight)
     for a, b in zip(recorded[:19], expected[:19], strict=True):
         assert list(a) == list(b)
         assert a == pytest.approx(b, rel=1e-6)

@@ -7,6 +7,9 @@ from dfl_dist.tables import show
 
 
 def main(argv: list[str]) -> int:
+    if {"-h", "--help"} & set(argv):
+        print("usage: dfl-dist algorithms\n\nThe methods, and the settings each gives to what is left null.")
+        return 0
     if argv:
         raise refusal("algorithms", " ".join(argv), "no arguments")
     keys = list(dict.fromkeys(key for row in ALGORITHMS.values() for key in row))

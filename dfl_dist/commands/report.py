@@ -1,15 +1,16 @@
-"""`dfl-dist report RUN ...`: what runs have reached, a line each."""
+"""`dfl-dist report FOLDER ...`: what runs have reached, a line each."""
 
 from pathlib import Path
 
 from dfl_dist.config import refusal
-from dfl_dist.report.runs import Run, read_run
+from dfl_dist.report.runs import Run, find_runs, read_run
 from dfl_dist.tables import show
 
-USAGE = """usage: dfl-dist report RUN ...
+USAGE = """usage: dfl-dist report FOLDER ...
 
-What runs have reached, a line each, from their folders alone: the accuracy and the loss of the mean model after the
-last evaluated round, its best accuracy, the mean distance of the clients' models from it, what was sent in all."""
+What runs have reached, a line each, from their folders, or the folder they are in: the accuracy and the loss of the
+mean model after the last evaluated round, its best accuracy, the mean distance of the clients' models from it, what was
+sent in all."""
 HEAD = ("run", "algorithm", "rounds", "accuracy", "best", "test loss", "consensus", "MB sent")
 
 
@@ -19,7 +20,8 @@ def main(argv: list[str]) -> int:
         return 0
     if not argv:
         raise refusal("report", "nothing", "the folders of runs, such as runs/latest")
-    folders = {Path(name).resolve(): Path(name) for name in reversed(argv)}  # each once, by the name given first
+    found = [folder for name in argv for folder in find_runs(Path(name))]
+    folders = {folder.resolve(): folder for folder in reversed(found)}  # each once, by the name given first
     print(show(HEAD, [describe(read_run(folder)) for folder in reversed(folders.values())]))
     return 0
 

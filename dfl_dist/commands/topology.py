@@ -24,6 +24,11 @@ from dfl_dist.topology import hops
 
 UNCHANGING = frozenset({"ring", "directed_ring", "grid", "exponential", "full"})
 SAME_FOR_ALL = UNCHANGING | {"one_peer_exponential"}  # every client sees the same graph around itself
+INDIFFERENT = {
+    "rank0": "client",
+    "participation": None,
+    "server_lr": 1.0,
+}  # whatever a config says of ranks and servers
 ROUNDS = 100
 COLUMNS = 8  # numbers that each client starts the averaging with
 SMALL_ERROR = 1e-6
@@ -42,7 +47,7 @@ LEGEND = {
     "in-degree": "clients that push to a client, counted the same way",
     "B": "the smallest window: every B rounds in a row, everybody reaches everybody",
     "diameter": "steps between the two clients farthest apart, over the edges of the first B rounds together",
-    "q": "factor on the consensus error a round, as measured: 1 never averages, 0 averages exactly",
+    "q": "factor on the consensus error a round, measured over the second half: 1 never averages, 0 averages exactly",
     "δ": "the smallest push-sum weight w that any client had",
     "rounds to 1e-6": "rounds until the consensus error is a millionth of what it was",
     "edges/round": "pushes from a client to another in an exchange, mean over the rounds",
@@ -71,7 +76,7 @@ def main(argv: list[str]) -> int:
         print(help_text())
         return 0
     own, kinds, words = split(argv)
-    given = {"rounds": ROUNDS, **parse(words), "rank0": "client"}  # the ranks of a run do not matter here
+    given = {"rounds": ROUNDS, **parse(words), **INDIFFERENT}
     configs = [settle(given, kind) for kind in kinds] or [settle(given)]
     first = configs[0]
     shown_round = whole("round", own.get("round", "0"), 0, first.rounds - 1)

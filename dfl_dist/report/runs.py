@@ -22,8 +22,14 @@ class Run:
         return [line for line in self.lines if "test_accuracy" in line]
 
 
+def find_runs(folder: Path) -> list[Path]:
+    """The folder itself if it is a run's, else the runs directly in it; refused where there is none."""
+    found = [path for path in (folder, *sorted(folder.glob("*/"))) if (path / "resolved.yaml").is_file()]
+    if not found:
+        raise refusal("run", folder, "the folder of a run, such as runs/latest, or of several")
+    return found[:1] if found[0] == folder else found
+
+
 def read_run(folder: Path) -> Run:
-    """A run from its folder; refused where there is none."""
-    if not (folder / "resolved.yaml").is_file():
-        raise refusal("run", folder, "the folder of a run, such as runs/latest")
+    """A run from its folder."""
     return Run(folder, load(folder / "resolved.yaml"), read_lines(folder / "metrics.jsonl"))
