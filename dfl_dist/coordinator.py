@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Rank 0's extra part. Nobody waits for it: graphs are sampled a round ahead, scalars are read a round later, and
-    with overlap so many rounds more.
+    """Rank 0's extra part.
 
-    Graphs chosen by loss are the one exception: the next graph depends on all losses of the round, so it is sampled
-    after the round, and everybody waits for it.
+    Nobody waits for it: graphs are sampled a round ahead and scalars are read a round later, with overlap so many
+    rounds more. Graphs chosen by loss are the one exception: the next graph depends on all losses of the round, so it
+    is sampled after the round, and everybody waits for it.
     """
 
     def __init__(
