@@ -341,10 +341,6 @@ def graph_file(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("world_size", "arguments"),
     [
-        pytest.param(4, ["--graph.out_degree", "2"], id="4 ranks x 1 client"),
-        pytest.param(2, ["--num_clients", "6", "--graph.out_degree", "2"], id="2 ranks x 3 clients"),
-        pytest.param(3, ["--num_clients", "5", "--rank0", "coordinator"], id="coordinator, 2 ranks x 2 and 3 clients"),
-        pytest.param(4, ["--local.step", "z", "--local.clip_norm", "0.5", "--local.weight_decay", "0.01"], id="step z"),
         pytest.param(
             3, ["--algorithm", "sgp", "--local.epochs", "null", "--local.steps", "7"], id="plain gradient, steps"
         ),

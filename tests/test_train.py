@@ -190,10 +190,18 @@ def test_a_model_with_dropout_is_reproducible_on_any_layout(tmp_path: Path) -> N
     ],
 )
 def test_a_mistake_is_told_once_and_leaves_nothing(tmp_path: Path, arguments: list[str], line: str) -> None:
-    done = run(torchrun(3, *arguments), tmp_path)
-    assert done.code == 1, "whatever the ranks return, torchrun returns 1"
+    done = run(ranks(3, "dfl_dist.train:main", *arguments), tmp_path)
+    assert done.code == 2
     assert done.err.count("dfl_dist: ") == 1
     assert line in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_mistake_under_torchrun_is_told_once(tmp_path: Path) -> None:
+    done = run(torchrun(3, "--model.name", "small_models:misfit"), tmp_path)
+    assert done.code == 1, "whatever the ranks return, torchrun returns 1"
+    assert done.err.count("dfl_dist: ") == 1
+    assert "dfl_dist: model.name: given small_models:misfit, which does not take" in done.err
     assert "exitcode  : 2" in done.err
     assert not (tmp_path / "runs").exists()
 
