@@ -104,7 +104,7 @@ def plus(a: Sequence[float], b: Sequence[float]) -> list[float]:
 
 
 # The server's average. Integers add up to the same bits in any order, so an all-reduce of them does not depend on the
-# layout; 61 bits of the largest parameter are finer than the parameters themselves.
+# layout; in steps of 2^-61 of the largest parameter it loses less than rounding does.
 
 INTEGER_BITS = 61
 

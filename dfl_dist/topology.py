@@ -34,17 +34,8 @@ class Graph:
         return self.shares[sender][self.out[sender].index(receiver)]
 
     @cached_property
-    def in_neighbors(self) -> tuple[tuple[int, ...], ...]:
-        """The sorted in-neighbours of each client, itself included."""
-        found: list[list[int]] = [[] for _ in self.out]
-        for sender, receivers in enumerate(self.out):
-            for receiver in receivers:
-                found[receiver].append(sender)
-        return tuple(tuple(senders) for senders in found)
-
-    @cached_property
     def arriving(self) -> tuple[tuple[tuple[int, float], ...], ...]:
-        """What each client is pushed: its in-neighbours, itself left out, and the weights they use for it."""
+        """The in-neighbours of each client, itself left out, in order, and the weights they use for it."""
         found: list[list[tuple[int, float]]] = [[] for _ in self.out]
         for sender, (receivers, shares) in enumerate(zip(self.out, self.shares, strict=True)):
             for receiver, share in zip(receivers, shares, strict=True):
