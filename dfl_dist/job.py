@@ -115,7 +115,7 @@ def as_config_error() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise error if isinstance(error, ConfigError) else ConfigError(str(error)) from error
+        raise ConfigError(str(error)) from error
 
 
 def open_folder(job: Job) -> Job:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dfl_dist.config import DEFAULT_CLIENTS, Config, ConfigError, get, known, refusal, replace
+from dfl_dist.schedule import FILE, SERVER
 
 
 def resolve(config: Config, row: Mapping[str, Any], default_model: str, num_clients: int) -> Config:
     """The config in force: nulls filled from the algorithm's row, then from the defaults."""
-    kind = "file" if config.graph.file is not None else config.graph.kind or row["graph.kind"]
+    kind = FILE if config.graph.file is not None else config.graph.kind or row["graph.kind"]
     out_degree = min(3, num_clients - 1) if config.graph.out_degree is None else config.graph.out_degree
     defaults = {
         "local.step": "z" if config.overlap > 0 else "x",
@@ -19,7 +20,7 @@ def resolve(config: Config, row: Mapping[str, Any], default_model: str, num_clie
     }
     if kind == "erdos_renyi":
         defaults["graph.p"] = min(1.0, out_degree / max(1, num_clients - 1))
-    if kind != "server":
+    if kind != SERVER:
         defaults["participation"] = 1.0
     filled = {key: value for key, value in defaults.items() if get(config, key) is None}
     if config.local.steps is not None:
@@ -38,10 +39,10 @@ def check_together(resolved: Config) -> None:
         allowed = f"0 to {num_clients - 1}, below the number of clients ({num_clients})"
         raise refusal("graph.out_degree", resolved.graph.out_degree, allowed)
     of_server = {"overlap": 0, "graph.gossip_steps": 1, "graph.static": False}
-    only = of_server if kind == "server" else {"participation": 1.0, "server_lr": 1.0}
+    only = of_server if kind == SERVER else {"participation": 1.0, "server_lr": 1.0}
     for key, value in only.items():
         if get(resolved, key) != value:
-            way_out = "" if kind == "server" else "; graph.kind server takes others"
+            way_out = "" if kind == SERVER else "; graph.kind server takes others"
             raise refusal(key, get(resolved, key), f"{value}, with graph.kind {kind}{way_out}")
 
 
