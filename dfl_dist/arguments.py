@@ -1,22 +1,25 @@
 """Settings from the command line and YAML files, every mistake told in one line."""
 
 import argparse
+import dataclasses
 import difflib
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from dfl_dist.config import SETTINGS, ConfigError, allowed, one_line, refusal
+from dfl_dist.config import SETTINGS, Config, ConfigError, allowed, one_line, refusal
 
 
 class WideHelp(argparse.HelpFormatter):
     """One line an option."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30, width=320)
+        super().__init__(prog, max_help_position=32, width=320)
 
 
 def parse(argv: list[str] | None = None) -> dict[str, Any]:
@@ -49,6 +52,27 @@ def parse(argv: list[str] | None = None) -> dict[str, Any]:
         if key not in SETTINGS:
             raise refusal(key, value, "a mapping")
     return given
+
+
+def from_script(config: Config | Mapping[str, Any] | str | Path | None) -> dict[str, Any]:
+    """Settings that a script gives: a YAML file, or a mapping, nested or with dotted keys; checked like arguments."""
+    if isinstance(config, str | Path):
+        return parse(["--config", str(config)])
+    values = dataclasses.asdict(config) if isinstance(config, Config) else config or {}
+    return parse([f"--{key}={word(value)}" for key, value in flatten(values)])
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def word(value: object) -> str:
+    """A value as it is typed on the command line."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def config_files(words: list[str]) -> str:

@@ -1,89 +1,49 @@
 """From a job to the objects that run it: model, data, clients, transport, rank 0's coordinator."""
 
-import dataclasses
-import json
 import socket
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from torch import nn
 
-from dfl_dist import checkpoint, run_folder, runtime
+from dfl_dist import checkpoint, run_folder, runtime, tensorboard
+from dfl_dist.build import Own, check_fit, load_dataset, make_module, start_from
 from dfl_dist.clients import Clients, LocalWork
-from dfl_dist.config import Config, ConfigError, choose, known, lookup, one_line, refusal
+from dfl_dist.config import Config, ConfigError, choose, known, one_line
 from dfl_dist.control import Control
 from dfl_dist.coordinator import Coordinator
 from dfl_dist.data import partition
-from dfl_dist.data.datasets import DATASETS, Dataset
+from dfl_dist.data.datasets import Dataset
+from dfl_dist.data.shard import Shard, make_shard
 from dfl_dist.exchange import Exchange, PushSum, ServerAverage
 from dfl_dist.flat import FlatModel
-from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job, write_settings
+from dfl_dist.job import Job, identity, write_settings
 from dfl_dist.layout import Layout
-from dfl_dist.local import LocalRule, Shard
-from dfl_dist.metrics import read_lines
+from dfl_dist.local import LocalRule
 from dfl_dist.mixing import Ledger
-from dfl_dist.models import MODELS
 from dfl_dist.progress import tell_graph, tell_start
 from dfl_dist.randomness import stream, torch_seed
 from dfl_dist.rounds import Checkpoints
 from dfl_dist.runtime import World
-from dfl_dist.schedule import FILE, SERVER, Schedule, needs_losses
+from dfl_dist.schedule import SERVER, Schedule, needs_losses
 from dfl_dist.transport import BatchedTransport, GlooTransport, Transport
 
-T = TypeVar("T")
 Built = tuple[Dataset, FlatModel]
-
-
-def together(control: Control, action: Callable[[], T]) -> T:
-    """Do something on every rank; where one refuses, all do, with its words."""
-    result, problem = None, None
-    try:
-        result = action()
-    except ConfigError as error:
-        problem = str(error)
-    if found := control.agree(problem):
-        raise ConfigError(found)
-    return result  # type: ignore[return-value]
-
-
-def lead(given: dict[str, object], world: World) -> tuple[Job, Built]:
-    """Rank 0, before any process group: settle the job, refuse what can be refused, open the run folder."""
-    job = plan_job(given, world)
-    if torch.cuda.device_count() == 0:
-        runtime.choose_backend(job.resolved.backend, gpu_each=False)
-    check_graphs(job, make_schedule(job.resolved))
-    dataset, model = build(job.resolved, world)
-    shards = make_partition(job.resolved, dataset)
-    if job.checkpoint:
-        manifest = checkpoint.read_manifest(job.checkpoint, identity(job, model.size))
-        drained = "before_drain" in checkpoint.load_client(job.checkpoint, 0, manifest)
-        job = dataclasses.replace(job, drained=drained)
-    opened = open_folder(job)
-    path = known(opened.folder) / "partition.npz"
-    if not (job.checkpoint and path.exists()):
-        partition.save(shards, path)
-    return opened, (dataset, model)
-
-
-def check_graphs(job: Job, schedule: Schedule) -> None:
-    """Refuse to go on with a run whose file of graphs has changed."""
-    if job.checkpoint and job.resolved.graph.kind == FILE:
-        for line in read_lines(known(job.folder) / "topology.jsonl")[: job.rounds_done]:
-            recorded = json.loads(json.dumps(schedule.graph(line["round"], None).record()))
-            if any(line[key] != value for key, value in recorded.items()):
-                allowed = f"the graphs that the run had; that of round {line['round']} is another"
-                raise refusal("graph.file", job.resolved.graph.file, allowed)
 
 
 def make_partition(config: Config, dataset: Dataset) -> partition.Partition:
     """Each client's indices into the training set."""
     divide = choose("data.partition", config.data.partition, partition.PARTITIONS)
+    rng, data = stream(config.seed, "partition"), config.data
     try:
         return divide(
-            dataset.train_targets, known(config.num_clients), stream(config.seed, "partition"), alpha=config.data.alpha
+            dataset.train_targets,
+            known(config.num_clients),
+            rng,
+            alpha=data.alpha,
+            classes_per_client=data.classes_per_client,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from error
@@ -97,51 +57,29 @@ def pick_device(config: Config, world: World) -> torch.device:
     )
 
 
-def build(config: Config, world: World) -> Built:
+def build(job: Job, world: World, own: Own) -> Built:
     """The data set, and the model with its initial parameters, the same on every rank."""
+    config = job.resolved
     runtime.set_threads(config.threads, world.local_size)
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
-    dataset = choose("data.name", config.data.name, DATASETS).load()
+    dataset = load_dataset(config.data, own.data)
     torch.manual_seed(torch_seed(stream(config.seed, "init")))
-    module = make_module(config.model.name, dataset)
+    module = make_module(config.model.name, len(dataset.classes), own.model)
+    check_fit(module, config.model.name, dataset)
+    if config.model.init is not None and job.checkpoint is None:
+        start_from(module, config.model.init)
     try:
         return dataset, FlatModel(module, device=pick_device(config, world), dtype=getattr(torch, config.dtype))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def make_module(name: str, dataset: Dataset) -> nn.Module:
-    """A model that fits the data: tried on one sample, so that a misfit is told before the run begins."""
-    function = lookup("model.name", name, MODELS)
-    sample, classes = torch.from_numpy(dataset.train_inputs[:1]), int(dataset.train_targets.max()) + 1
-    try:
-        module = function()
-    except Exception as error:  # whatever the user's function does
-        raise ConfigError(
-            f"model.name: given {name}, which cannot be called without arguments: {one_line(error)}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise refusal(
-            "model.name", f"{name}, which returns a {type(module).__name__}", "a function that returns a torch module"
-        )
-    try:
-        with torch.no_grad():
-            outputs = module.eval()(sample)
-        module.train()
-    except Exception as error:
-        shape = f"inputs of shape {['batch', *sample.shape[1:]]}"
-        raise ConfigError(f"model.name: given {name}, which does not take {shape}: {one_line(error)}") from error
-    if outputs.ndim != 2 or outputs.shape[1] < classes:
-        output = f"{name}, whose output for one sample is {list(outputs.shape)}"
-        raise refusal("model.name", output, f"[1, {classes}], a score for each class")
-    return module
-
-
-def to_device(inputs: np.ndarray, targets: np.ndarray, model: FlatModel) -> Shard:
-    """Arrays as tensors where the model trains, in its precision."""
-    device, dtype = model.params.device, model.params.dtype
-    return Shard(torch.from_numpy(inputs).to(device=device, dtype=dtype), torch.from_numpy(targets).to(device))
+def shard_of(dataset: Dataset, rows: np.ndarray | None, model: FlatModel) -> Shard:
+    """Some training samples where the model trains, or the test set."""
+    if rows is None:
+        return make_shard(dataset.test_inputs, dataset.test_targets, dataset.pixels, model.params)
+    return make_shard(dataset.train_inputs[rows], dataset.train_targets[rows], dataset.pixels, model.params)
 
 
 def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> Clients:
@@ -151,7 +89,7 @@ def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> 
         indices = partition.load(path, block)
     except (OSError, KeyError, ValueError, BadZipFile) as error:
         raise ConfigError(f"resume: {path} is damaged: {one_line(error)}") from error
-    shards = [to_device(dataset.train_inputs[index], dataset.train_targets[index], model) for index in indices]
+    shards = [shard_of(dataset, rows, model) for rows in indices]
     x = model.params.repeat(len(block), 1)
     clients = Clients(block, x, torch.ones(len(block), dtype=torch.float64), shards)
     if job.checkpoint:
@@ -178,7 +116,9 @@ def local_work(config: Config) -> LocalWork:
         weight_decay=local.weight_decay,
         clip_norm=local.clip_norm,
     )
-    return LocalWork(rule, local.lr, local.lr_decay, local.batch_size, local.epochs, local.steps, config.seed)
+    return LocalWork(
+        rule, local.lr, local.lr_decay, local.batch_size, local.epochs, local.steps, config.data.augment, config.seed
+    )
 
 
 def checkpoints(job: Job, parameters: int, layout: Layout) -> Checkpoints:
@@ -247,6 +187,7 @@ def make_coordinator(
     work: LocalWork,
     backend: str,
     schedule: Schedule | None,
+    own: Own,
 ) -> Coordinator | None:
     """Rank 0's extra part, with the run's files open; all ranks call it, for what rank 0 must know of them."""
     config, folder = job.resolved, known(job.folder)
@@ -255,7 +196,8 @@ def make_coordinator(
     in_flight = control.all_reduce(exchange.weights_arriving(), "tell what is in flight to them").tolist()
     waits = needs_losses(known(config.graph.kind), static=config.graph.static)
     control.prepare(layout.num_clients, ahead=0 if waits else config.overlap)
-    ranks = control.gather_text(f"{socket.gethostname()} {clients.x.device} {torch.get_num_threads()}")
+    facts_here = f"{socket.gethostname()} {clients.x.device} {torch.get_num_threads()}"
+    ranks = control.gather_text(facts_here, "tell where it runs")
     if schedule is None:
         return None
     hosts, devices, threads = zip(*(line.split() for line in ranks), strict=True)
@@ -286,7 +228,16 @@ def make_coordinator(
         lr_of=work.lr_of,
         ledger=Ledger(weights, in_flight, overlap=config.overlap, gossip_steps=config.graph.gossip_steps),
         losses=losses if job.rounds_done else None,
+        listeners=listeners(job, own),
     )
+
+
+def listeners(job: Job, own: Own) -> list[Callable[[dict[str, Any]], None]]:
+    """Who is told of each recorded round."""
+    found = [own.on_round] if own.on_round else []
+    if job.resolved.tensorboard:
+        found.append(tensorboard.open_events(known(job.folder), job.rounds_done))
+    return found
 
 
 def gather_scalars(control: Control, layout: Layout, block: range, own: list[float], what: str) -> list[float]:

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dfl_dist.data.shard import Shard, batches
 from dfl_dist.flat import FlatModel
-from dfl_dist.local import LocalRule, Shard, batches, local_steps
+from dfl_dist.local import LocalRule, local_steps
 from dfl_dist.randomness import stream
 
 
@@ -22,6 +23,7 @@ class LocalWork:
     batch_size: int
     epochs: int | None
     steps: int | None
+    augment: bool
     seed: int
 
     def lr_of(self, round_idx: int) -> float:
@@ -49,12 +51,14 @@ class Clients:
         for row, client in enumerate(self.block):
             if client not in training:
                 continue
-            order = stream(work.seed, "batches", client=client, round_idx=round_idx)
-            dropout = stream(work.seed, "dropout", client=client, round_idx=round_idx)
-            shard, w = self.shards[row], float(self.w[row])
-            taken = batches(len(shard), work.batch_size, epochs=work.epochs, steps=work.steps, rng=order)
-            lr = work.lr_of(round_idx)
-            self.losses[row] = local_steps(model, self.x[row], w, self.velocity, shard, taken, work.rule, lr, dropout)
+            order, augmentation, dropout = (
+                stream(work.seed, purpose, client=client, round_idx=round_idx)
+                for purpose in ("batches", "augmentation", "dropout")
+            )
+            x, w, shard, lr = self.x[row], float(self.w[row]), self.shards[row], work.lr_of(round_idx)
+            indices = batches(len(shard), work.batch_size, epochs=work.epochs, steps=work.steps, rng=order)
+            drawn = shard.draw(indices, augmentation if work.augment else None)
+            self.losses[row] = local_steps(model, x, w, self.velocity, drawn, work.rule, lr, dropout)
 
     def states(self) -> list[dict[str, Any]]:
         """What a checkpoint keeps of each, with room for what is in flight to it."""

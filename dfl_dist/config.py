@@ -14,7 +14,10 @@ import yaml
 T = TypeVar("T")
 
 # Keys that may differ between a run and its continuation; everything else is part of what the run is.
-RESUMABLE = ("rounds", "timeout_s", "backend", "device", "threads", "out", "resume", "eval", "checkpoint")
+RESUMABLE = (
+    *("rounds", "timeout_s", "backend", "device", "threads", "out", "resume", "eval", "checkpoint"),
+    *("report", "tensorboard", "data.root", "data.download"),
+)
 LONGEST_TIMEOUT_S = 86400.0
 DEFAULT_CLIENTS = 8  # hosted by one process when there is no torchrun
 
@@ -65,14 +68,27 @@ def setting(default: T, text: str, check: Check | None = None) -> T:
 
 @dataclass(frozen=True)
 class Data:
-    name: str = setting("digits", "data set")
-    partition: Literal["iid", "dirichlet"] = setting("dirichlet", "how the training set is divided over the clients")
+    name: str = setting(
+        "digits", "data set: digits, mnist, fashion_mnist, cifar10, cifar100, or package.module:function"
+    )
+    root: str = setting("data", "folder that has the data sets, as torchvision lays them out")
+    download: bool = setting(False, "fetch the data set to data.root if it is not there")
+    limit: int = setting(0, "train on the first so many samples only; 0 is all", at_least(0))
+    partition: Literal["iid", "dirichlet", "shards"] = setting(
+        "dirichlet", "how the training set is divided over the clients"
+    )
     alpha: float = setting(0.3, "Dirichlet concentration; small is heterogeneous", above(0))
+    classes_per_client: int = setting(2, "classes that a client's shard holds, with partition shards", at_least(1))
+    augment: bool = setting(False, "crop (after padding by 4) and mirror training images by chance, each its own way")
 
 
 @dataclass(frozen=True)
 class Model:
-    name: str = setting("auto", "model, or package.module:function; auto is the data set's own")
+    name: str = setting(
+        "auto",
+        "model: digits_mlp, mnist_2nn, cifar_cnn, resnet18_gn, or package.module:function; auto is the data set's own",
+    )
+    init: str | None = setting(None, "a state_dict to start from, such as another run's model.pt")
 
 
 @dataclass(frozen=True)
@@ -159,6 +175,8 @@ class Config:
     timeout_s: float = setting(
         300.0, "longest wait for another rank, in seconds; longer than a round takes", up_to(LONGEST_TIMEOUT_S)
     )
+    report: bool = setting(True, "write report.html, and report.png, at the end of the run")
+    tensorboard: bool = setting(False, "write events for TensorBoard into the run folder")
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     local: Local = field(default_factory=Local)
@@ -282,7 +300,8 @@ def replace(config: Config, values: Mapping[str, Any]) -> Config:
 
 def changed_on_resume(old: Config, new: Config) -> list[str]:
     """The keys that a continuation changes though it must not."""
-    return [key for key in SETTINGS if key.split(".")[0] not in RESUMABLE and get(old, key) != get(new, key)]
+    fixed = [key for key in SETTINGS if not {key, key.split(".")[0]} & set(RESUMABLE)]
+    return [key for key in fixed if get(old, key) != get(new, key)]
 
 
 def dump(config: Config, *, without: tuple[str, ...] = ()) -> str:

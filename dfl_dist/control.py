@@ -135,31 +135,31 @@ class Control:
             self._finish(operation)
         return tensor
 
-    def broadcast_text(self, text: str) -> str:
+    def broadcast_text(self, text: str, what: str) -> str:
         """Rank 0's text for everybody."""
         raw = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        size = int(self.broadcast(torch.tensor([len(raw)]), "how long a text is"))
+        size = int(self.broadcast(torch.tensor([len(raw)]), what))
         content = raw if self.rank == 0 else torch.empty(size, dtype=torch.uint8)
-        return self.broadcast(content, "a text").numpy().tobytes().decode() if size else ""
+        return self.broadcast(content, what).numpy().tobytes().decode() if size else ""
 
-    def gather_text(self, text: str, *, room: int = 1024) -> list[str]:
-        """Every rank's text at rank 0, cut to `room` bytes; nothing elsewhere."""
+    def gather_text(self, text: str, what: str, *, room: int = 1024) -> list[str]:
+        """Every rank's text at rank 0, cut to `room` bytes; nothing elsewhere. `what` they do to have one, in words."""
         content = torch.zeros(room, dtype=torch.uint8)
         raw = torch.tensor(list(text.encode()[:room]), dtype=torch.uint8)
         content[: len(raw)] = raw
         if self.rank != 0:
-            self._finish(self._send(content, 0, TEXT_TAG, "rank 0 to take a text"))
+            self._finish(self._send(content, 0, TEXT_TAG, f"rank 0 to {what}"))
             return []
         coming = [
-            self._receive(torch.empty_like(content), rank, TEXT_TAG, f"a text of rank {rank}") for rank in self.others
+            self._receive(torch.empty_like(content), rank, TEXT_TAG, f"rank {rank} to {what}") for rank in self.others
         ]
         texts = [content, *(self._finish(operation) for operation in coming)]
         return [tensor.numpy().tobytes().rstrip(b"\0").decode(errors="replace") for tensor in texts]
 
-    def agree(self, problem: str | None) -> str | None:
+    def agree(self, problem: str | None, what: str) -> str | None:
         """What any rank finds wrong, for everybody; None when nobody does."""
-        found = [text for text in self.gather_text(problem or "") if text]
-        return self.broadcast_text(found[0] if found else "") or None
+        found = [text for text in self.gather_text(problem or "", what) if text]
+        return self.broadcast_text(found[0] if found else "", f"that all ranks could {what}") or None
 
     def finish(self) -> None:
         """Wait until everything sent has left, then for everybody to come this far."""

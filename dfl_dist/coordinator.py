@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,11 @@ class Coordinator:
         lr_of: Callable[[int], float],
         ledger: Ledger,
         losses: Losses,
+        listeners: Sequence[Callable[[dict[str, Any]], None]] = (),
     ) -> None:
         self.control, self.schedule, self.layout, self.folder = control, schedule, layout, folder
         self.rounds, self.lr_of, self.started = rounds, lr_of, time.monotonic()
+        self.listeners = listeners  # told of each round when it is recorded
         self.ledger, self.losses = ledger, losses  # the clients' w and losses after the last round that was read
         self.plans: dict[int, Plan] = {}
         self.fault: str | None = None
@@ -118,6 +120,8 @@ class Coordinator:
             self.metrics.write(line)
             self.progress.show(line)
             self._warn_of_divergence(line)
+            for listener in self.listeners:
+                listener(plain(line))
             self.next_line += 1
 
     def amend(self, scores: Mapping[str, float], *, drained: bool) -> None:

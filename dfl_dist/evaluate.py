@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from dfl_dist.control import Control
+from dfl_dist.data.shard import Shard
 from dfl_dist.flat import FlatModel
 from dfl_dist.layout import Layout
-from dfl_dist.local import Shard
 
-CHUNK = 1000  # test samples a forward pass
+CHUNK = 100  # test samples a forward pass: the same ones together on any number of ranks, so that scores are equal
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def score(model: FlatModel, params: Tensor, test: Shard) -> tuple[int, float]:
     model.model.eval()
     correct, loss = 0, 0.0
     for start in range(0, len(test), CHUNK):
-        outputs, targets = model.model(test.inputs[start : start + CHUNK]), test.targets[start : start + CHUNK]
+        inputs, targets = test.take(slice(start, start + CHUNK))
+        outputs = model.model(inputs)
         correct += int((outputs.argmax(dim=1) == targets).sum())
         loss += float(functional.cross_entropy(outputs.double(), targets, reduction="sum"))
     model.model.train()
@@ -59,8 +60,8 @@ class Evaluator:
         self.num_clients, self.block = layout.num_clients, layout.blocks[control.rank]
         hosts, rank = layout.client_ranks, control.rank
         first, last = (hosts.index(rank), hosts.index(rank) + 1) if self.block else (0, 0)
-        part = slice(len(test) * first // len(hosts), len(test) * last // len(hosts))
-        self.part = Shard(test.inputs[part], test.targets[part])
+        chunks = -(-len(test) // CHUNK)
+        self.part = test.part(slice(*(chunks * bound // len(hosts) * CHUNK for bound in (first, last))))
 
     def mean_model(self, x: Tensor, in_flight: Tensor) -> Tensor:
         """x̄ = (1/n) Σ x_i over the clients of all ranks, with what is in flight to them; x: [m, d], in_flight: [d]."""

@@ -14,6 +14,7 @@ from dfl_dist.algorithms import ALGORITHMS
 from dfl_dist.config import Config, ConfigError, choose, dump, from_mapping, get, known, refusal, replace
 from dfl_dist.data.datasets import DATASETS
 from dfl_dist.evaluate import EvalSchedule
+from dfl_dist.models import MODELS
 from dfl_dist.randomness import stream
 from dfl_dist.resolve import count_clients, resolve
 from dfl_dist.runtime import World, run_id
@@ -84,13 +85,25 @@ def settle(asked: Config, world: World, default_clients: int | None = None) -> C
     if asked.num_clients is None and default_clients is not None:
         asked = replace(asked, {"num_clients": default_clients})
     row = choose("algorithm", asked.algorithm, ALGORITHMS)
-    source = choose("data.name", asked.data.name, DATASETS)
+    default_model = model_of(asked)
     if asked.graph.kind is not None and asked.graph.kind not in schedule.NAMES:
         raise refusal("graph.kind", asked.graph.kind, ", ".join(schedule.NAMES), schedule.NAMES)
-    resolved = resolve(asked, row, source.model, count_clients(asked, world.size, world.torchrun))
+    resolved = resolve(asked, row, default_model, count_clients(asked, world.size, world.torchrun))
     with as_config_error():
         weights = schedule.weights_in_force(known(resolved.graph.kind), asked.graph.weights)
     return replace(resolved, {"graph.weights": weights})
+
+
+def model_of(asked: Config) -> str:
+    """The model that `auto` means; with data of one's own there is none."""
+    name = asked.data.name
+    if name in DATASETS:
+        return DATASETS[name].model
+    if ":" not in name:
+        raise refusal("data.name", name, ", ".join(DATASETS) + " or package.module:function", DATASETS)
+    if asked.model.name == "auto":
+        raise refusal("model.name", "auto", f"{', '.join(MODELS)} or package.module:function, with data.name {name}")
+    return asked.model.name
 
 
 def make_schedule(resolved: Config) -> schedule.Schedule:

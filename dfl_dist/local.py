@@ -1,6 +1,6 @@
 """The K local steps of a client: SAM and momentum on flat vectors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,31 +23,6 @@ class LocalRule:
     clip_norm: float | None = None
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A client's private data, on the training device."""
-
-    inputs: Tensor
-    targets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-
-def batches(
-    size: int, batch_size: int, *, epochs: int | None, steps: int | None, rng: np.random.Generator
-) -> Iterator[np.ndarray]:
-    """Index batches over a shard, reshuffled each epoch, the last partial batch kept; as many as `steps` if given."""
-    batch_size = batch_size or size
-    per_epoch = -(-size // batch_size)
-    total = steps if steps is not None else per_epoch * (epochs or 0)
-    for step in range(total):
-        start = step % per_epoch * batch_size
-        if start == 0:
-            order = rng.permutation(size)
-        yield order[start : start + batch_size]
-
-
 def default_generator(device: torch.device) -> torch.Generator:
     """The generator that dropout draws from; seeding it alone is much cheaper than `torch.manual_seed`."""
     return torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
@@ -58,8 +33,7 @@ def local_steps(
     x: Tensor,
     w: float,
     velocity: Tensor,
-    shard: Shard,
-    index_batches: Iterator[np.ndarray],
+    batches: Iterable[tuple[Tensor, Tensor]],
     rule: LocalRule,
     lr: float,
     dropout: np.random.Generator,
@@ -77,9 +51,7 @@ def local_steps(
     base = x.clone() if rule.gradient_at == "round" else x  # z = base / w
     step_size = lr * w if rule.step == "z" else lr
     loss_sum, samples = torch.zeros((), dtype=torch.float64, device=x.device), 0
-    for indices in index_batches:
-        rows = torch.from_numpy(indices).to(x.device)
-        inputs, targets = shard.inputs[rows], shard.targets[rows]
+    for inputs, targets in batches:
         mask_seed = int(dropout.integers(2**63))
         torch.div(base, w, out=params)
         masks.manual_seed(mask_seed)
@@ -96,6 +68,6 @@ def local_steps(
             grads.add_(base, alpha=rule.weight_decay / w)
         velocity.mul_(rule.momentum).add_(grads)
         x.add_(velocity, alpha=-step_size)
-        loss_sum += loss.double() * len(indices)
-        samples += len(indices)
+        loss_sum += loss.double() * len(targets)
+        samples += len(targets)
     return float(loss_sum) / samples

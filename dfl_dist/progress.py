@@ -78,6 +78,16 @@ def summary(
     return "\n".join(lines)
 
 
+def tell_report(folder: Path) -> None:
+    """Write what a person wants to look at, and say where it is; the run itself is done, whatever happens here."""
+    try:
+        from dfl_dist.report.at_end import write_report
+
+        print(write_report(folder, os.path.relpath(folder)), flush=True)
+    except Exception:
+        log.warning("the report could not be written; the run is complete without it", exc_info=True)
+
+
 def tell_start(job: Job, world_size: int, backend: str, device: str, parameters: int) -> None:
     """Say once what begins here, on what, and where it is kept."""
     config, shown = job.resolved, os.path.relpath(known(job.folder))

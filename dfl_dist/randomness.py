@@ -4,7 +4,7 @@ import zlib
 
 import numpy as np
 
-PURPOSES = ("init", "partition", "graph", "batches", "dropout")
+PURPOSES = ("init", "partition", "graph", "batches", "augmentation", "dropout")
 
 
 def stream(seed: int, purpose: str, *, client: int = 0, round_idx: int = 0) -> np.random.Generator:

@@ -61,14 +61,14 @@ class Rounds:
         self.control, self.exchange, self.coordinator = control, exchange, coordinator
         self.evaluator, self.eval_schedule, self.checkpoints = evaluator, eval_schedule, checkpoints
         self.overlap, self.wish_to_stop = overlap, wish_to_stop
-        self.rounds = 0
+        self.rounds = self.done = 0
 
     def run(self, start: int, rounds: int, *, drained: bool) -> Evaluation:
         """Rounds start … rounds − 1, or fewer if a stop is asked for; the evaluation of the last one.
 
         `drained` where the start is a checkpoint in which nothing was left in flight, because a run ended there.
         """
-        self.rounds = rounds
+        self.rounds, self.done = rounds, start
         if start == rounds:
             return self._end_again(rounds, drained=drained)
         if drained and self.eval_schedule.due(start - 1, last=False):  # its record is of what goes on from here
@@ -87,6 +87,7 @@ class Rounds:
             except Exception:
                 log.error("failed in round %d", round_idx)
                 raise
+            self.done = round_idx + 1
             if plan.graph is None:
                 break
             graph = plan.graph
@@ -213,7 +214,9 @@ class Rounds:
         """A consistent cut: what is in flight is kept by its receiver. Rank 0 declares it complete at the end."""
         clients, folder = self.clients, self.checkpoints.folder / "checkpoints" / checkpoint.folder_name(round_count)
         sums = checkpoint.save_clients(folder, round_count, clients.block, self.exchange.states(), clients.losses)
-        gathered = self.control.gather_text(" ".join(sums), room=65 * self.checkpoints.largest_block)
+        gathered = self.control.gather_text(
+            " ".join(sums), "write a checkpoint", room=65 * self.checkpoints.largest_block
+        )
         if self.coordinator:
             self.coordinator.sync()
             checkpoint.write_manifest(folder, round_count, " ".join(gathered).split(), self.checkpoints.identity)

@@ -183,12 +183,29 @@ def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     checkpoint.write_atomic(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
+def write_classes(folder: Path, names: Sequence[str], counts: numpy.ndarray) -> None:
+    """Write down how many training samples of each class each client has."""
+    content = {"classes": list(names), "counts": counts.tolist()}
+    checkpoint.write_atomic(folder / "classes.json", (json.dumps(content) + "\n").encode())
+
+
+def read_classes(folder: Path) -> list[list[int]]:
+    """What `write_classes` wrote; nothing where it is missing or damaged."""
+    counts: list[list[int]] = read_json(folder / "classes.json").get("counts", [])
+    return counts
+
+
 def read_environment(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "environment.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a file; an empty one where it is missing or damaged."""
     try:
-        found: dict[str, Any] = json.loads((folder / "environment.json").read_text())
-        return found
+        found = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def write_environment(folder: Path, facts: Mapping[str, Any]) -> None:

@@ -1,12 +1,14 @@
 """The processes themselves: who I am, process groups, devices, threads, logging, signals, shutdown."""
 
+import itertools
 import logging
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 from dfl_dist.config import LONGEST_TIMEOUT_S, ConfigError, refusal
 
 STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
+CONNECTIONS = itertools.count()  # of this process, so far
 SAME_PRESS_S = 1.0  # a terminal's Ctrl-C reaches a rank twice: once directly, once through torchrun
 
 
@@ -71,13 +74,15 @@ def run_id() -> str | None:
 
 def connect(world: World) -> None:
     """Make the control group: gloo, all ranks."""
+    if dist.is_initialized():
+        raise ConfigError("a process group is there already, allowed: none before dfl_dist.train, which makes its own")
     timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
     if world.torchrun:
         store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
     else:
         store = dist.HashStore()  # type: ignore[attr-defined]
-    # A restarted torchrun keeps its store, with the addresses of the attempt before in it.
-    store = dist.PrefixStore(f"dfl_dist/{world.attempt}", store)  # type: ignore[attr-defined]
+    # A restarted torchrun keeps its store, with the addresses of the attempt before in it; so does a second run.
+    store = dist.PrefixStore(f"dfl_dist/{world.attempt}/{next(CONNECTIONS)}", store)  # type: ignore[attr-defined]
     longest = timedelta(seconds=LONGEST_TIMEOUT_S)  # every wait has its own, shorter one
     dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=longest)
 
@@ -132,6 +137,17 @@ def set_up_logging(rank: int) -> None:
         stream=sys.stderr,
         force=True,
     )
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    """Leave the handlers of SIGINT and SIGTERM as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass

@@ -1,47 +1,67 @@
 """Train: `torchrun --nproc_per_node=8 -m dfl_dist.train [--config FILE] [--KEY VALUE ...]`.
 
-Without torchrun one process hosts all the clients, for a debugger.
+Without torchrun one process hosts all the clients, for a debugger. From a script of one's own, under torchrun too:
+`dfl_dist.train({"rounds": 50}, model=…, data=…, on_round=…)`.
 """
 
 import logging
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from torch import nn
 
 from dfl_dist import assemble, run_folder, runtime
-from dfl_dist.arguments import parse
-from dfl_dist.assemble import together
-from dfl_dist.config import ConfigError, known
+from dfl_dist.arguments import from_script, parse
+from dfl_dist.build import Own
+from dfl_dist.config import Config, ConfigError, known
 from dfl_dist.control import Control
 from dfl_dist.evaluate import EvalSchedule, Evaluator
 from dfl_dist.job import Job, make_schedule
 from dfl_dist.layout import spread
+from dfl_dist.progress import tell_report
 from dfl_dist.rounds import Rounds, RunFaultError
 from dfl_dist.runtime import StopSignal, World
+from dfl_dist.start import build_alike, lead, together
 from dfl_dist.waiting import PeerError
 
 log = logging.getLogger(__name__)
 
 
-def train(argv: list[str], world: World) -> None:
-    """One run on this rank: settings, groups, data and model, rounds, results."""
-    planned, built = assemble.lead(parse(argv), world) if world.rank == 0 else (None, None)
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: its folder, the rounds it has done, the scores of the mean model."""
+
+    folder: Path
+    rounds: int
+    scores: dict[str, float]
+
+
+def run(given: Callable[[], Mapping[str, Any]], world: World, own: Own) -> Result:
+    """One run on this rank: settings, which rank 0 alone reads, groups, data and model, rounds, results."""
+    planned, built = lead(given(), world, own) if world.rank == 0 else (None, None)
     runtime.connect(world)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=runtime.STARTUP_TIMEOUT_S)
-    job = Job.from_text(control.broadcast_text(planned.to_text() if planned else ""))
+    job = Job.from_text(control.broadcast_text(planned.to_text() if planned else "", "what to run"))
     config, folder = job.resolved, known(job.folder)
+    control.timeout_s = max(runtime.STARTUP_TIMEOUT_S, config.timeout_s)
     layout = spread(known(config.num_clients), world.size, coordinator=config.rank0 == "coordinator")
     together(control, lambda: run_folder.check_seen(folder, job.start_id))
-    dataset, model = together(control, lambda: built or assemble.build(config, world))
+    dataset, model = build_alike(control, world, job, own, built)
     backend = together(control, lambda: assemble.choose_backend(config, world, layout, control, model))
     transport = assemble.open_transport(config, layout, backend, model)
     clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
     exchange = assemble.make_exchange(job, layout, control, clients, transport)
     work = assemble.local_work(config)
-    test = assemble.to_device(dataset.test_inputs, dataset.test_targets, model)
+    test = assemble.shard_of(dataset, None, model)
     schedule = together(control, lambda: make_schedule(config) if world.rank == 0 else None)
     coordinator = together(
-        control, lambda: assemble.make_coordinator(job, layout, control, clients, exchange, work, backend, schedule)
+        control,
+        lambda: assemble.make_coordinator(job, layout, control, clients, exchange, work, backend, schedule, own),
     )
     stop = StopSignal().install()  # from here on; before, a signal simply ends the process
     rounds = Rounds(
@@ -68,6 +88,30 @@ def train(argv: list[str], world: World) -> None:
         if coordinator:
             coordinator.close()
     rounds.finish()
+    if coordinator and config.report:
+        tell_report(folder)
+    return Result(folder, rounds.done, result.scores)
+
+
+def train(
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    model: Callable[[], nn.Module] | None = None,
+    data: Callable[[], Any] | None = None,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+) -> Result:
+    """The library call, made by every rank: `config` is a mapping, nested or with dotted keys, or a YAML file.
+
+    `model` returns a module, `data` the arrays train_inputs, train_targets, test_inputs, test_targets; rank 0 calls
+    `on_round` with the metrics of each round. A user's mistake is a ConfigError on rank 0.
+    """
+    world = World.from_environment()
+    if not logging.getLogger().hasHandlers():
+        runtime.set_up_logging(world.rank)
+    with runtime.signals_restored():
+        result = run(lambda: from_script(config), world, Own(model, data, on_round))
+    runtime.disconnect()
+    return result
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
         runtime.set_up_logging(world.rank)
         if world.rank > 0 and {"-h", "--help"} & set(argv):
             return 0
-        train(argv, world)
+        run(lambda: parse(argv), world, Own())
     except (ConfigError, RunFaultError) as error:  # all ranks know, and leave together
         if world.rank == 0:
             print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
@@ -102,6 +146,14 @@ def leave_at_once(code: int) -> NoReturn:
     sys.stderr.flush()
     os._exit(code)
 
+
+class Callable_(ModuleType):  # noqa: N801
+    """Lets `dfl_dist.train(…)` be the library call though `dfl_dist.train` is this module."""
+
+    __call__ = staticmethod(train)
+
+
+sys.modules[__name__].__class__ = Callable_
 
 if __name__ == "__main__":
     sys.exit(main())

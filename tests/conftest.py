@@ -1,7 +1,27 @@
-"""Settings for all tests."""
+"""Settings for all tests, and the real data sets where there are any."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines are noisy: how long an example takes says nothing.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+PACKED = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
+
+
+@pytest.fixture(scope="session")
+def real_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A torchvision root with the real MNIST, CIFAR-10 and CIFAR-100: DFL_DATA_ROOT, or packed ones beside the code."""
+    if root := os.environ.get("DFL_DATA_ROOT"):
+        return Path(root)
+    if not PACKED.exists():
+        pytest.skip("no real data sets: DFL_DATA_ROOT is not set")
+    unpacked = tmp_path_factory.mktemp("data")
+    subprocess.run([sys.executable, str(PACKED), str(unpacked)], check=True, timeout=200, stdout=subprocess.DEVNULL)
+    return unpacked

@@ -106,9 +106,11 @@ def torchrun(world_size: int, *arguments: str) -> list[str]:
     return [*prefix, "-m", "dfl_dist.train", *arguments]
 
 
-def train(world_size: int, out: Path, *arguments: str, target: str = "dfl_dist.train:main") -> Path:
+def train(
+    world_size: int, out: Path, *arguments: str, target: str = "dfl_dist.train:main", timeout_s: float = TIMEOUT_S
+) -> Path:
     """Run the trainer on forked ranks into a folder; it must succeed."""
-    done = run(ranks(world_size, target, "--out", str(out), *arguments), out.parent)
+    done = run(ranks(world_size, target, "--out", str(out), "--report", "false", *arguments), out.parent, timeout_s)
     assert done.code == 0, done.err
     return out
 

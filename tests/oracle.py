@@ -13,7 +13,7 @@ import yaml
 from launching import client_states, lines
 
 from dfl_dist.data.datasets import digits
-from dfl_dist.local import batches
+from dfl_dist.data.shard import batches
 from dfl_dist.randomness import stream
 
 FEATURES, CLASSES = 64, 10

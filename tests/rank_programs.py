@@ -1,6 +1,7 @@
 """What the ranks of some tests run, called through ranks.py; each returns 0 when all is as it should be."""
 
 import os
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -14,6 +15,7 @@ from dfl_dist.control import Control, Decision, Plan
 from dfl_dist.layout import Routes, routes, spread
 from dfl_dist.randomness import stream
 from dfl_dist.runtime import World
+from dfl_dist.start import in_turn
 from dfl_dist.topology import KINDS, Graph, Options, Server, make_graph
 from dfl_dist.train import main
 from dfl_dist.transport import BatchedTransport, Frame, GlooTransport, Transport
@@ -172,11 +174,11 @@ def plans_arrive(arguments: list[str]) -> int:
     else:
         control.expect_plan(9)
         assert control.receive_plan(9) == Plan(Decision.STOP)
-    assert control.broadcast_text("größe" if world.rank == 0 else "") == "größe"
-    texts = control.gather_text(f"rank {world.rank} ✓")
+    assert control.broadcast_text("größe" if world.rank == 0 else "", "a word") == "größe"
+    texts = control.gather_text(f"rank {world.rank} ✓", "tell its name")
     assert texts == ([f"rank {rank} ✓" for rank in range(world.size)] if world.rank == 0 else [])
-    assert control.agree("no disk" if world.rank == world.size - 1 else None) == "no disk"
-    assert control.agree(None) is None
+    assert control.agree("no disk" if world.rank == world.size - 1 else None, "write") == "no disk"
+    assert control.agree(None, "write") is None
     assert float(control.all_reduce(torch.tensor([1.0 * world.rank]), "count")) == sum(range(world.size))
     control.finish()
     runtime.disconnect()
@@ -235,3 +237,29 @@ if __name__ == "__main__":  # under torchrun: rank_programs.py NAME arguments
     import sys
 
     sys.exit(globals()[sys.argv[1]](sys.argv[2:]))
+
+
+def tell_who_decoded(arguments: list[str]) -> int:
+    """Train, and say whether this rank has decoded the data itself, for which torchvision is imported."""
+    code = main(arguments)
+    print(f"rank {World.from_environment().rank} {'decoded' if 'torchvision' in sys.modules else 'mapped'}", flush=True)
+    return code
+
+
+def slow_loader_is_named(arguments: list[str]) -> int:
+    """Rank 0 takes longer to load than the other waits, which says for whom it waited."""
+    world, _ = connect()
+    control = Control(rank=world.rank, world_size=world.size, timeout_s=1.0 if world.rank else 60.0)
+
+    def load() -> str:
+        if world.rank == 0:
+            time.sleep(4.0)
+        return "data"
+
+    if world.rank == 0:
+        with pytest.raises(PeerError):
+            in_turn(control, world, load, "load the data")
+        return 0
+    with pytest.raises(PeerError, match="waited for rank 0 to load the data: nothing came within 1 s"):
+        in_turn(control, world, load, "load the data")
+    return 0

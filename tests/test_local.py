@@ -11,8 +11,9 @@ from oracle import NO_MISTAKE, step
 from small_models import softmax, with_dropout
 from torch import nn
 
+from dfl_dist.data.shard import Shard, batches
 from dfl_dist.flat import FlatModel
-from dfl_dist.local import LocalRule, Shard, batches, local_steps
+from dfl_dist.local import LocalRule, local_steps
 
 CPU = torch.device("cpu")
 
@@ -38,12 +39,14 @@ def test_steps_go_on_over_reshuffled_epochs() -> None:
 def problem(dtype: torch.dtype = torch.float64) -> tuple[FlatModel, Shard]:
     torch.manual_seed(1)
     model = FlatModel(softmax(), device=CPU, dtype=dtype)
-    return model, Shard(torch.randn(30, 64, dtype=dtype), torch.randint(10, (30,)))
+    return model, Shard(torch.randn(30, 64, dtype=dtype), torch.randint(10, (30,)), dtype)
 
 
 def take(model: FlatModel, shard: Shard, x: torch.Tensor, w: float, rule: LocalRule, steps: int = 6) -> float:
     index_batches = batches(len(shard), 8, epochs=None, steps=steps, rng=np.random.default_rng(5))
-    return local_steps(model, x, w, torch.empty_like(x), shard, index_batches, rule, 0.3, np.random.default_rng(6))
+    return local_steps(
+        model, x, w, torch.empty_like(x), shard.draw(index_batches, None), rule, 0.3, np.random.default_rng(6)
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,9 @@ def test_loss_is_the_sample_weighted_mean_at_z() -> None:
         seen.append((float(model.gradient(shard.inputs[b], shard.targets[b])), len(b)))
     frozen = iter(batches(len(shard), 8, epochs=1, steps=None, rng=np.random.default_rng(5)))
     rule = LocalRule(rho=0.7, momentum=0.0)
-    loss = local_steps(model, start, 1.0, torch.empty_like(start), shard, frozen, rule, 0.0, np.random.default_rng(0))
+    loss = local_steps(
+        model, start, 1.0, torch.empty_like(start), shard.draw(frozen, None), rule, 0.0, np.random.default_rng(0)
+    )
     assert loss == pytest.approx(sum(value * count for value, count in seen) / 30, rel=1e-12)
 
 

@@ -1,46 +1,164 @@
-"""`dfl-dist report FOLDER ...`: what runs have reached, a line each."""
+"""`dfl-dist report FOLDER ...`: what runs have reached, in tables, figures and a page."""
 
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from dfl_dist.config import refusal
-from dfl_dist.report.runs import Run, find_runs, read_run
+from dfl_dist.config import ConfigError, refusal
+from dfl_dist.report import text
+from dfl_dist.report.groups import Group, group_runs
+from dfl_dist.report.runs import find_runs, read_run
 from dfl_dist.tables import show
 
-USAGE = """usage: dfl-dist report FOLDER ...
-
-What runs have reached, a line each, from their folders, or the folder they are in: the accuracy and the loss of the
-mean model after the last evaluated round, its best accuracy, the mean distance of the clients' models from it, what was
-sent in all."""
-HEAD = ("run", "algorithm", "rounds", "accuracy", "best", "test loss", "consensus", "MB sent")
+STDOUT = "-"
+FORMATS = ("png", "svg")
+TEXTS = ("markdown", "latex")
+OPTIONS = {
+    "target": ("ACC", "an accuracy, 0.9 or 90%: also show after how many rounds it was reached"),
+    "markdown": (
+        "FILE|-",
+        "accuracies as methods × data, where there are several partitions; then all numbers",
+    ),
+    "latex": ("FILE|-", "accuracies as methods × data, a table of the booktabs package; - is stdout"),
+    "figures": ("FOLDER", "accuracy against rounds, bytes and seconds; loss, consensus, push weights, clients"),
+    "format": ("png|svg", "of the figures, or png,svg for both (default: png)"),
+    "html": ("FILE", "one page with everything, for a browser"),
+}
 
 
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
-        print(USAGE)
+        print(help_text())
         return 0
-    if not argv:
-        raise refusal("report", "nothing", "the folders of runs, such as runs/latest")
-    found = [folder for name in argv for folder in find_runs(Path(name))]
-    folders = {folder.resolve(): folder for folder in reversed(found)}  # each once, by the name given first
-    print(show(HEAD, [describe(read_run(folder)) for folder in reversed(folders.values())]))
+    given, names = split(argv)
+    target = accuracy("target", given["target"]) if "target" in given else None
+    formats = check(given)
+    groups = read(names)
+    piped = [name for name in TEXTS if given.get(name) == STDOUT]
+    print("\n\n".join(make_text(name, groups, target).rstrip() for name in piped) or text.terminal(groups, target))
+    try:
+        written = write(given, groups, target, formats)
+    except OSError as error:
+        raise ConfigError(f"report: cannot be written: {error}") from error
+    for path in written:
+        print(f"written: {path}", file=sys.stderr if piped else sys.stdout)
     return 0
 
 
-def describe(run: Run) -> list[str]:
-    """A run's line of the table."""
-    last = run.evaluated[-1] if run.evaluated else {}
-    return [
-        str(run.folder),
-        run.config.algorithm,
-        f"{len(run.lines)}/{run.config.rounds}",
-        number(last.get("test_accuracy"), ".2%"),
-        number(max((line["test_accuracy"] for line in run.evaluated), default=None), ".2%"),
-        number(last.get("test_loss"), ".4f"),
-        number(last.get("consensus_distance"), ".3g"),
-        f"{sum(line['bytes_sent'] for line in run.lines) / 1e6:.1f}",
-    ]
+def help_text() -> str:
+    options = [[f"  --{name} {shape}", meaning] for name, (shape, meaning) in OPTIONS.items()]
+    columns = [[f"  {name}", meaning] for name, meaning in text.MEANING.items()]
+    return "\n".join(
+        [
+            "usage: dfl-dist report FOLDER ... [--OPTION VALUE ...]",
+            "",
+            "What runs have reached, from their folders, or the folder they are in. Without options a table: a line a",
+            "run, or a line for all runs that differ in nothing but their seed.",
+            "",
+            show(options[0], options[1:]),
+            "",
+            "The columns of the table:",
+            show(columns[0], columns[1:]),
+        ]
+    )
 
 
-def number(value: float | None, form: str) -> str:
-    """A number in a form; "-" where there is none yet, or none that is finite."""
-    return "-" if value is None else format(value, form)
+# What is asked, refused before anything is read where it cannot be.
+
+
+def split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The options and the folders."""
+    given: dict[str, str] = {}
+    folders: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            folders.append(word)
+        elif name not in OPTIONS:
+            raise refusal(
+                "option", word.partition("=")[0], f"--{', --'.join(OPTIONS)}", [f"--{key}" for key in OPTIONS]
+            )
+        else:
+            given[name] = value if equals else next(words, "")
+            if not given[name] or given[name].startswith("--"):
+                raise refusal(name, "nothing", " ".join(OPTIONS[name]))
+    if not folders:
+        raise refusal("report", "nothing", "the folders of runs, such as runs/latest")
+    return given, folders
+
+
+def accuracy(key: str, given: str) -> float:
+    """An accuracy as a share or in percent."""
+    try:
+        value = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 1:
+        raise refusal(key, given, "above 0, at most 1, or so in percent, such as 90%")
+    return value
+
+
+def check(given: dict[str, str]) -> list[str]:
+    """Refuse what could not be written; the formats of the figures."""
+    files = {name: Path(given[name]) for name in (*TEXTS, "html") if given.get(name, STDOUT) != STDOUT}
+    for name, path in files.items():
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise refusal(name, path, "a file that can be written, in a folder that exists")
+        if list(files.values()).count(path) > 1:
+            raise refusal(name, path, "a file for each")
+    if given.get("html") == STDOUT:
+        raise refusal("html", STDOUT, "a file that can be written")
+    formats = list(dict.fromkeys(given.get("format", FORMATS[0]).split(",")))
+    for ending in formats:
+        if ending not in FORMATS:
+            raise refusal("format", ending, f"{', '.join(FORMATS)} or {','.join(FORMATS)}", FORMATS)
+    if "format" in given and "figures" not in given:
+        raise refusal("format", given["format"], "with --figures FOLDER only")
+    if "figures" in given:
+        check_figures(Path(given["figures"]))
+    return formats
+
+
+def check_figures(folder: Path) -> None:
+    """Refuse figures that could not be drawn, or not be written there."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("figures: needs matplotlib, which is not installed: pip install 'dfl-dist[plot]'") from error
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise refusal("figures", folder, "a folder that can be written, or made")
+
+
+# What is done.
+
+
+def read(names: Sequence[str]) -> list[Group]:
+    """The runs in the folders, each once, by the name given first."""
+    found = [folder for name in names for folder in find_runs(Path(name))]
+    folders = {folder.resolve(): folder for folder in reversed(found)}
+    return group_runs([read_run(folder) for folder in reversed(folders.values())])
+
+
+def make_text(name: str, groups: Sequence[Group], target: float | None) -> str:
+    return text.markdown(groups, target) if name == "markdown" else text.latex(groups)
+
+
+def write(given: dict[str, str], groups: Sequence[Group], target: float | None, formats: Sequence[str]) -> list[Path]:
+    """Write the files that are asked for."""
+    written = [Path(given[name]) for name in TEXTS if given.get(name, STDOUT) != STDOUT]
+    for name in TEXTS:
+        if given.get(name, STDOUT) != STDOUT:
+            Path(given[name]).write_text(make_text(name, groups, target), encoding="utf-8")
+    if "figures" in given:
+        from dfl_dist.report.figures import draw_all
+
+        written += draw_all(groups, Path(given["figures"]), formats)
+    if "html" in given:
+        from dfl_dist.report.page import write_page
+
+        write_page(groups, Path(given["html"]))
+        written.append(Path(given["html"]))
+    return written

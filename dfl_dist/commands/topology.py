@@ -11,9 +11,9 @@ import numpy as np
 
 from dfl_dist import job
 from dfl_dist.arguments import parse
-from dfl_dist.assemble import make_module
+from dfl_dist.build import load_dataset, make_module
 from dfl_dist.commands import topology_plot
-from dfl_dist.config import SETTINGS, Config, choose, known, refusal, replace
+from dfl_dist.config import SETTINGS, Config, known, refusal, replace
 from dfl_dist.connectivity import Averaging, Mixing, average, diameter, make_mixing, smallest_window
 from dfl_dist.data.datasets import DATASETS
 from dfl_dist.progress import count
@@ -182,7 +182,9 @@ def expected_edges(config: Config) -> int:
 
 def count_parameters(config: Config) -> int:
     """The size of the model that the settings name."""
-    module = make_module(config.model.name, choose("data.name", config.data.name, DATASETS).load())
+    source = DATASETS.get(config.data.name)
+    classes = source.classes if source else len(load_dataset(config.data).classes)
+    module = make_module(config.model.name, classes)
     return sum(parameter.numel() for parameter in module.parameters())
 
 

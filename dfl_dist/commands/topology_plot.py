@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,11 @@ import numpy as np
 
 from dfl_dist.config import ConfigError, refusal
 from dfl_dist.connectivity import Edges
+from dfl_dist.report.style import COLORS, looks
 
 if TYPE_CHECKING:  # it is an extra, and slow to import
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, which colour-blind people can tell apart too, without the yellow that white swallows.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MOST_DRAWN = 64  # clients that fit on a circle
 MOST_CELLS = 250  # rows and columns of the picture of a large graph
 LOWEST_ERROR = 1e-8
@@ -107,10 +104,9 @@ def draw_curves(axes: "Axes", curves: Mapping[str, np.ndarray], mark: float) -> 
     last = max(1, *used)
     axes.axhline(mark, color="#777777", linestyle=(0, (4, 4)), linewidth=1)
     axes.text(last, mark * 1.25, f"{mark:.0e}".replace("e-0", "e-"), color="#555555", ha="right")
-    styles = zip(cycle(COLORS), cycle(DASHES))
-    for (name, errors), (color, dashes) in zip(curves.items(), styles, strict=False):
+    for (name, errors), look in zip(curves.items(), looks(), strict=False):
         positive = np.maximum(errors, np.finfo(float).tiny)
-        axes.plot(positive, label=name, color=color, linestyle=dashes, linewidth=1.8)
+        axes.plot(positive, label=name, color=look.color, linestyle=look.dashes, linewidth=1.8)
     axes.set(xlim=(-last / 80, last), ylim=(LOWEST_ERROR, 2), yscale="log", xlabel="round")
     axes.set_ylabel("consensus error, relative to the start")
     axes.grid(color="#dddddd", linewidth=0.6)

@@ -6,13 +6,23 @@ from typing import Any
 
 from dfl_dist.config import Config, load, refusal
 from dfl_dist.metrics import read_lines
+from dfl_dist.run_folder import read_json
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Who holds what: the classes' names, and for each client how many training samples of each class it has."""
+
+    names: list[str]
+    counts: list[list[int]]
 
 
 @dataclass(frozen=True)
 class Run:
-    """The settings in force and the lines of metrics.jsonl, a round each."""
+    """A run's settings, as asked and in force, and the lines of metrics.jsonl, a round each."""
 
     folder: Path
+    asked: Config
     config: Config
     lines: list[dict[str, Any]]
 
@@ -20,6 +30,19 @@ class Run:
     def evaluated(self) -> list[dict[str, Any]]:
         """The lines of the rounds in which the mean model was evaluated."""
         return [line for line in self.lines if "test_accuracy" in line]
+
+    def graphs(self) -> list[dict[str, Any]]:
+        """The lines of topology.jsonl, a round each."""
+        return read_lines(self.folder / "topology.jsonl")
+
+    def environment(self) -> dict[str, Any]:
+        """What environment.json says; nothing where it is missing or damaged."""
+        return read_json(self.folder / "environment.json")
+
+    def classes(self) -> Classes | None:
+        """Who holds which classes, if the run has written it down."""
+        found = read_json(self.folder / "classes.json")
+        return Classes(found["classes"], found["counts"]) if {"classes", "counts"} <= set(found) else None
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -32,4 +55,6 @@ def find_runs(folder: Path) -> list[Path]:
 
 def read_run(folder: Path) -> Run:
     """A run from its folder."""
-    return Run(folder, load(folder / "resolved.yaml"), read_lines(folder / "metrics.jsonl"))
+    config = load(folder / "resolved.yaml")
+    asked = load(folder / "config.yaml") if (folder / "config.yaml").is_file() else config
+    return Run(folder, asked, config, read_lines(folder / "metrics.jsonl"))

@@ -1,0 +1,110 @@
+"""The layout of the paper's tables: methods as rows, data sets and their partitions as columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dfl_dist.config import Data
+from dfl_dist.report.groups import Group, show
+from dfl_dist.report.statistics import Summary, summarise
+
+METHODS = {
+    "dfedsgpsm": "DFedSGPSM",
+    "dfedsgpsm-s": "DFedSGPSM-S",
+    "dfedsgpm": "DFedSGPM",
+    "osgp": "OSGP",
+    "sgp": "SGP",
+    "asyng": "AsyNG",
+    "dfedsam": "DFedSAM",
+    "dfedavgm": "DFedAvgM",
+    "dfedavg": "DFedAvg",
+    "d-psgd": "D-PSGD",
+    "fedavg": "FedAvg",
+}
+DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+TOLD_BY_COLUMNS = ("data.name", "data.partition", "data.alpha", "data.classes_per_client")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A data set and how it is divided, and what sorts the columns of a data set."""
+
+    data_set: str
+    partition: str
+    order: tuple[bool, str, float]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of a method on a partition, and its place in the column: 1 is the best, equals share it; 0 is none."""
+
+    summary: Summary
+    place: int
+
+    @property
+    def complete(self) -> bool:
+        return self.summary.finished and not self.summary.over_seeds.final_accuracy.missing
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A line of cells for each method, None where there are no runs."""
+
+    columns: list[Column]
+    rows: dict[str, list[Cell | None]]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for line in self.rows.values() for cell in line if cell]
+
+
+def make_grid(groups: Sequence[Group]) -> Grid:
+    """Lay groups out; those that differ only in what their partition does not use, such as alpha, share a cell."""
+    found: dict[Column, dict[str, list[Group]]] = {}
+    for group in groups:
+        found.setdefault(column_of(group), {}).setdefault(row_of(group), []).append(group)
+    data_sets = list(dict.fromkeys(column.data_set for column in found))
+    columns = sorted(found, key=lambda column: (data_sets.index(column.data_set), column.order))
+    filled = {
+        column: rank({row: summarise(join(same), None) for row, same in found[column].items()}) for column in found
+    }
+    rows = dict.fromkeys(row_of(group) for group in groups)
+    return Grid(columns, {row: [filled[column].get(row) for column in columns] for row in rows})
+
+
+def column_of(group: Group) -> Column:
+    """Where a group's data put it: Dir-0.3 before Dir-0.6, IID last."""
+    data = group.runs[0].config.data
+    name, detail = partition_of(data)
+    return Column(DATA_SETS.get(data.name, data.name), name, (data.partition == "iid", data.partition, detail))
+
+
+def partition_of(data: Data) -> tuple[str, float]:
+    """A partition's name in a table, and its number."""
+    if data.partition == "dirichlet":
+        return f"Dir-{data.alpha:g}", data.alpha
+    if data.partition == "shards":
+        return f"Shards-{data.classes_per_client}", data.classes_per_client
+    return data.partition.upper(), 0
+
+
+def row_of(group: Group) -> str:
+    """The method, with the settings by which it differs from other rows."""
+    name = str(group.settings["algorithm"])
+    others = {key: value for key, value in group.settings.items() if key not in ("algorithm", *TOLD_BY_COLUMNS)}
+    return ", ".join([METHODS.get(name, name), *(f"{key} {show(value)}" for key, value in others.items())])
+
+
+def join(groups: Sequence[Group]) -> Group:
+    runs = sorted((run for group in groups for run in group.runs), key=lambda run: run.config.seed)
+    return Group(groups[0].label, groups[0].settings, runs)
+
+
+def rank(summaries: dict[str, Summary]) -> dict[str, Cell]:
+    """The cells of a column; what looks equal in the table, to 0.01 %, is equal, and a single row is no best."""
+    means = {row: summary.over_seeds.final_accuracy.mean for row, summary in summaries.items()}
+    shown = {row: round(100 * mean, 2) for row, mean in means.items() if mean is not None}
+    order = sorted(set(shown.values()), reverse=True)
+    return {
+        row: Cell(summary, order.index(shown[row]) + 1 if len(shown) > 1 and row in shown else 0)
+        for row, summary in summaries.items()
+    }

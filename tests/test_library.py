@@ -1,0 +1,189 @@
+"""One's own model and data: the library call, import paths, a start from saved parameters."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import own_project
+import pytest
+import torch
+from launching import TESTS, client_states, lines, ranks, run, torchrun, train
+
+import dfl_dist
+from dfl_dist.build import load_dataset
+from dfl_dist.config import Config, ConfigError, Data, replace
+from dfl_dist.train import Result, main
+
+README = TESTS.parent / "README.md"
+
+
+def test_example_of_the_readme(tmp_path: Path) -> None:
+    """Runs under torchrun as it stands there, and prints what the README says."""
+    text = README.read_text()
+    script = re.search(r"```python\n(# moons.py: .*?)```", text, re.DOTALL)
+    shown = re.search(r"```console\n\$ torchrun --nproc_per_node=4 moons.py\n(.*?)```", text, re.DOTALL)
+    assert script
+    assert shown
+    assert script[1].count("\n") <= 40
+    (tmp_path / "moons.py").write_text(script[1])
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=4", "moons.py"]
+    done = run(command, tmp_path)
+    assert done.code == 0, done.err
+    told = [re.sub(r"[\d.]+%", "…", line) for line in done.out.splitlines() if line.startswith("round ")]
+    assert told == ["round 9: accuracy …", "round 19: accuracy …"]
+    assert [re.sub(r"[\d.]+%", "…", line) for line in shown[1].splitlines() if line.startswith("round ")] == told
+    assert float(lines(tmp_path / "runs/latest/metrics.jsonl")[-1]["test_accuracy"]) > 0.95
+
+
+def test_called_in_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice, each run with its own listener; `dfl_dist.train` can be called and is the module too."""
+    for number, config in enumerate(
+        [
+            {"rounds": 3, "num_clients": 4, "local": {"epochs": 1}, "data.partition": "iid", "report": False},
+            Config(rounds=2, num_clients=3, report=False),
+        ]
+    ):
+        told: list[dict[str, object]] = []
+        out = tmp_path / str(number)
+        settings = config | {"out": str(out)} if isinstance(config, dict) else replace(config, {"out": str(out)})
+        result = dfl_dist.train(settings, model=own_project.tiny, data=own_project.load, on_round=told.append)
+        assert isinstance(result, Result)
+        recorded = lines(out / "metrics.jsonl")
+        assert (result.folder, result.rounds) == (out, len(recorded))
+        assert told == recorded
+        assert result.scores["test_accuracy"] == recorded[-1]["test_accuracy"]
+    assert dfl_dist.train.main is main  # type: ignore[attr-defined]
+    assert "finished after round 3 of 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"local": {"rh": 0.1}}, r"local.rh: unknown key, allowed: those of --help \(did you mean local.rho\?\)"),
+        ({"rounds": "many"}, "rounds: given many, allowed: a whole number, 1 or more"),
+        ({"local": 3}, "local: unknown key, allowed: those of --help"),
+        ("nowhere.yaml", "config: File does not exist: .*nowhere.yaml"),
+    ],
+)
+def test_mistakes_of_a_script_are_told_like_those_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: object, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=line):
+        dfl_dist.train(config)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_import_paths_on_real_ranks(tmp_path: Path) -> None:
+    """The same run by import path and as functions has the same bits, whatever the layout."""
+    names = ("--model.name", "own_project:tiny", "--data.name", "own_project:load")
+    short = ("--rounds", "3", "--num_clients", "5", "--checkpoint.every", "3")
+    by_name = train(3, tmp_path / "names", *names, *short)
+    given = {"rounds": 3, "num_clients": 5, "checkpoint": {"every": 3}, "out": str(tmp_path / "own"), "report": False}
+    done = run(ranks(2, "own_project:call", json.dumps(given)), tmp_path)
+    assert done.code == 0, done.err
+    assert [state["x"].tolist() for state in client_states(by_name, 3)] == [
+        state["x"].tolist() for state in client_states(tmp_path / "own", 3)
+    ]
+    asked = (tmp_path / "own" / "config.yaml").read_text()
+    assert "name: own_project:tiny" in asked
+    assert "name: own_project:load" in asked
+    resumed = train(2, by_name, "--resume", str(by_name), "--rounds", "4")
+    assert len(lines(resumed / "metrics.jsonl")) == 4
+
+
+def test_whole_numbers_reach_an_embedding(tmp_path: Path) -> None:
+    names = ("--model.name", "own_project:words", "--data.name", "own_project:sentences")
+    out = train(2, tmp_path / "run", *names, "--rounds", "15", "--num_clients", "4", "--local.lr", "0.3")
+    assert lines(out / "metrics.jsonl")[-1]["test_accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--data.name", "own_project:load"], "model.name: given auto, allowed: digits_mlp"),
+        (["--data.name", "own_project:nothing"], "data.name: given own_project:nothing, which cannot be imported"),
+        (["--data.name", "own_project:raises"], "which cannot be called without arguments: ValueError: no such table"),
+        (
+            ["--data.name", "own_project:three"],
+            "which returns a tuple, allowed: the arrays train_inputs, train_targets",
+        ),
+        (
+            ["--data.name", "own_project:unequal"],
+            "whose test_inputs are float64 [4, 3], allowed: numbers, 4 samples of",
+        ),
+        (["--data.name", "own_project:scores"], "whose train_targets are float64 [4], allowed: a row of whole numbers"),
+        (
+            ["--data.name", "own_project:load", "--data.augment", "true"],
+            "given true for inputs ['samples', 6], allowed",
+        ),
+        (
+            ["--model.init", "nowhere.pt"],
+            "model.init: given nowhere.pt, which does not fit the model: FileNotFoundError",
+        ),
+        (["--model.name", "small_models:with_batch_norm"], "(use GroupNorm instead of BatchNorm)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = [] if "allowed: digits_mlp" in line or "model" in arguments[0] else ["--model.name", "own_project:tiny"]
+    assert main([*arguments, *model]) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_start_from_saved_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(2, tmp_path / "first", "--rounds", "2", "--num_clients", "4")
+    saved = torch.load(first / "model.pt", weights_only=True)
+    arguments = ("--rounds", "1", "--num_clients", "3", "--model.init", str(first / "model.pt"))
+    second = train(2, tmp_path / "second", *arguments, "--checkpoint.keep", "0")
+    flat = torch.cat([value.flatten() for value in saved.values()])
+    assert all(torch.equal(state["x"], flat) for state in client_states(second, 0))
+    (first / "model.pt").unlink()
+    train(2, second, "--resume", str(second), "--rounds", "2")  # which needs it no more
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pt")
+    monkeypatch.chdir(tmp_path)
+    assert main(["--model.init", "other.pt"]) == 2
+
+
+def test_arrays_may_be_tensors_and_classes_are_counted() -> None:
+    data = load_dataset(Data(name="own_project:tensors", limit=3))
+    assert data.classes == ("0", "1", "2")
+    assert (len(data.train_targets), len(data.test_targets)) == (3, 2)
+    assert isinstance(data.train_inputs, np.ndarray)
+
+
+def test_a_group_that_is_there_already_is_refused(tmp_path: Path) -> None:
+    done = run(ranks(1, "own_project:call_within_a_group"), tmp_path)
+    assert done.code == 0, done.err
+
+
+def test_torchrun_finds_a_module_beside_the_folder_one_is_in(tmp_path: Path) -> None:
+    (tmp_path / "my_nets.py").write_text("from torch import nn\n\ndef net():\n    return nn.Linear(64, 10)\n")
+    done = run(torchrun(2, "--model.name", "my_nets:net", "--rounds", "1", "--report", "false"), tmp_path)
+    assert done.code == 0, done.err
+
+
+def test_a_model_with_dice_of_its_own_starts_from_rank_0s(tmp_path: Path) -> None:
+    out = train(3, tmp_path / "run", "--model.name", "own_project:dice", "--rounds", "1", "--checkpoint.keep", "0")
+    starts = [state["x"] for state in client_states(out, 0)]
+    assert len(starts) == 3
+    assert all(torch.equal(start, starts[0]) for start in starts)
+
+
+def test_data_that_differs_between_ranks_or_since_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    tiny = ("--model.name", "own_project:tiny", "--rounds", "1", "--num_clients", "3")
+    done = run(ranks(2, "dfl_dist.train:main", "--data.name", "own_project:other_data_everywhere", *tiny), tmp_path)
+    assert done.code == 2
+    assert "whose arrays on rank 1 are not those on rank 0, allowed: the same ones" in done.err
+    out = train(2, tmp_path / "run", "--data.name", "own_project:grown", *tiny)
+    (tmp_path / "MORE").touch()
+    done = run(ranks(2, "dfl_dist.train:main", "--resume", str(out), "--rounds", "2"), tmp_path)
+    assert done.code == 2
+    assert "data.name: given own_project:grown, allowed: the data that the run had" in done.err
