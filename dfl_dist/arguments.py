@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from dfl_dist.config import SETTINGS, Config, ConfigError, allowed, one_line, refusal
+from dfl_dist.config import SETTINGS, Config, ConfigError, allowed, one_line, refusal, word
 
 
 class WideHelp(argparse.HelpFormatter):
@@ -68,11 +68,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def word(value: object) -> str:
-    """A value as it is typed on the command line."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def config_files(words: list[str]) -> str:

@@ -9,7 +9,7 @@ from dfl_dist.config import ConfigError, refusal
 COMMANDS = {
     "algorithms": "the methods and the settings each stands for",
     "partition": "which client has how many samples of which class, without training",
-    "report": "what runs have reached, a line each",
+    "report": "what runs have reached: tables, LaTeX, figures, one page",
     "sweep": "the runs of a grid, one after the other; finished ones are skipped, interrupted ones resumed",
     "topology": "what graphs do to averaging and to the network, without training",
 }

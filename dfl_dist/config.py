@@ -298,6 +298,11 @@ def replace(config: Config, values: Mapping[str, Any]) -> Config:
     return from_mapping(nested)
 
 
+def word(value: object) -> str:
+    """A value as it stands in YAML and on the command line."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def changed_on_resume(old: Config, new: Config) -> list[str]:
     """The keys that a continuation changes though it must not."""
     fixed = [key for key in SETTINGS if not {key, key.split(".")[0]} & set(RESUMABLE)]

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from dfl_dist import job
-from dfl_dist.arguments import explain, flatten, parse, word
-from dfl_dist.config import SETTINGS, Config, ConfigError, lookup, one_line, refusal, replace
+from dfl_dist.arguments import explain, flatten, parse
+from dfl_dist.config import SETTINGS, Config, ConfigError, lookup, one_line, refusal, replace, word
 from dfl_dist.models import MODELS
 from dfl_dist.runtime import World
 

@@ -1,6 +1,7 @@
 """The figures of a report: what is drawn where, and runs that have little to draw."""
 
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,15 @@ def test_an_overview_of_whatever_is_there(tmp_path: Path, accuracies: list[float
     groups = read_groups(write_run(tmp_path / "run", accuracies, [CLIENTS] if accuracies[-1:] == [0.7] else []))
     draw_overview(groups, tmp_path / "report.png")
     assert is_picture(tmp_path / "report.png")
+
+
+def test_an_overview_without_matplotlib_is_an_import_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the end of a run can say what to install."""
+    groups = read_groups(write_run(tmp_path / "run", [0.5]))
+    monkeypatch.setitem(sys.modules, "matplotlib.lines", None)
+    with pytest.raises(ImportError):
+        draw_overview(groups, tmp_path / "report.png")
+    assert not (tmp_path / "report.png").exists()
 
 
 def test_an_overview_of_one_run_says_what_it_is_of(tmp_path: Path) -> None:

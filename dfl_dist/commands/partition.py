@@ -9,8 +9,8 @@ from dfl_dist.arguments import parse
 from dfl_dist.assemble import make_partition
 from dfl_dist.build import load_dataset
 from dfl_dist.commands import partition_plot
-from dfl_dist.commands.topology_plot import check_target
-from dfl_dist.config import SETTINGS, Config, known, refusal, replace
+from dfl_dist.commands.options import check_picture, split
+from dfl_dist.config import SETTINGS, Config, known, replace
 from dfl_dist.data.partition import counts, distances
 from dfl_dist.progress import count
 from dfl_dist.runtime import World
@@ -18,6 +18,7 @@ from dfl_dist.tables import show
 
 MOST_CLASSES, MOST_CLIENTS = 20, 40  # that a table of all counts has, if not asked for
 MOST_ROWS = 100  # of the table that is shown instead
+OPTIONS = {"plot": "a file for a picture of it"}
 LARGEST = 3  # classes that it names
 INDIFFERENT = {"rank0": "client", "model.name": "digits_mlp"}  # whatever a config says of ranks and models
 USEFUL = ("num_clients", "seed", *(key for key in SETTINGS if key[:5] == "data." and key != "data.augment"))
@@ -27,15 +28,16 @@ def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text())
         return 0
-    plot, everything, words = split(argv)
-    config = job.settle(replace(Config(), parse(words) | INDIFFERENT), World())
+    words = split(argv, OPTIONS, flags=("all",))
+    config = job.settle(replace(Config(), parse([*words.settings, *words.plain]) | INDIFFERENT), World())
+    plot = Path(words.own["plot"]) if "plot" in words.own else None
     if plot:
-        check_target(plot)
+        check_picture(plot)
     table, names = class_table(config)
     if plot:
         partition_plot.draw(plot, table, names, title=headline(config, table))
     small = len(names) <= MOST_CLASSES and len(table) <= MOST_CLIENTS
-    shown = full_table(table, names) if everything or small else summary_table(table, names)
+    shown = full_table(table, names) if words.flags or small else summary_table(table, names)
     print(f"{headline(config, table)}\n{shown}\n\n{facts(table)}")
     if plot:
         print(f"\npicture: {plot}")
@@ -45,7 +47,7 @@ def main(argv: list[str]) -> int:
 def help_text() -> str:
     settings = [[f"  --{key} V", str(SETTINGS[key].metadata["help"])] for key in USEFUL]
     own = [
-        ["  --plot FILE", "a file for a picture of it"],
+        ["  --plot FILE", OPTIONS["plot"]],
         ["  --all", f"every count, also of more than {MOST_CLIENTS} clients or {MOST_CLASSES} classes"],
         ["  --config FILE", "a YAML file of settings"],
     ]
@@ -61,23 +63,6 @@ def help_text() -> str:
             show(settings[0], settings[1:]),
         ]
     )
-
-
-def split(argv: list[str]) -> tuple[Path | None, bool, list[str]]:
-    """The command's own options, plot and all, and the words that are settings of a run."""
-    plot: Path | None = None
-    settings: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name == "--plot":
-            given = value if equals else next(words, "")
-            if not given or given.startswith("--"):
-                raise refusal("plot", "nothing", "a file for a picture")
-            plot = Path(given)
-        elif word != "--all":
-            settings.append(word)
-    return plot, "--all" in argv, settings
 
 
 def class_table(config: Config) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dfl_dist.commands.options import split
 from dfl_dist.config import ConfigError, refusal
 from dfl_dist.report import text
 from dfl_dist.report.groups import Group, group_runs
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text())
         return 0
-    given, names = split(argv)
+    given, names = read_words(argv)
     target = accuracy("target", given["target"]) if "target" in given else None
     formats = check(given)
     groups = read(names)
@@ -67,26 +68,15 @@ def help_text() -> str:
 # What is asked, refused before anything is read where it cannot be.
 
 
-def split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+def read_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     """The options and the folders."""
-    given: dict[str, str] = {}
-    folders: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--"):
-            folders.append(word)
-        elif name not in OPTIONS:
-            raise refusal(
-                "option", word.partition("=")[0], f"--{', --'.join(OPTIONS)}", [f"--{key}" for key in OPTIONS]
-            )
-        else:
-            given[name] = value if equals else next(words, "")
-            if not given[name] or given[name].startswith("--"):
-                raise refusal(name, "nothing", " ".join(OPTIONS[name]))
-    if not folders:
+    words = split(argv, {name: " ".join(meaning) for name, meaning in OPTIONS.items()})
+    if words.settings:
+        option = words.settings[0].partition("=")[0]
+        raise refusal("option", option, f"--{', --'.join(OPTIONS)}", [f"--{key}" for key in OPTIONS])
+    if not words.plain:
         raise refusal("report", "nothing", "the folders of runs, such as runs/latest")
-    return given, folders
+    return words.own, words.plain
 
 
 def accuracy(key: str, given: str) -> float:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,6 +16,7 @@ from tqdm import tqdm
 from dfl_dist import run_folder
 from dfl_dist.arguments import parse
 from dfl_dist.commands import report
+from dfl_dist.commands.options import split
 from dfl_dist.commands.sweep_cell import (
     Interrupt,
     Place,
@@ -44,29 +44,23 @@ OPTIONS = {
 BAR = "{n_fmt}/{total_fmt} rounds |{bar}|{postfix}"
 
 
-@dataclass(frozen=True)
-class Options:
-    """The command line of a sweep; `words` are settings for all cells."""
-
-    file: Path
-    dry_run: bool
-    own: dict[str, str]
-    words: list[str]
-
-
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text())
         return 0
-    options = split(argv)
-    over = parse(options.words)
+    words = split(argv, OPTIONS, flags=("dry-run",))
+    if len(words.plain) != 1:
+        raise refusal("sweep", " ".join(words.plain) or "nothing", "one sweep file, such as configs/paper/mnist.yaml")
+    own, over = words.own, parse(words.settings)
     for key in over.keys() & set(OF_THE_SWEEP):
         raise refusal(key, over[key], "nothing: the sweep resumes by itself what was interrupted")
-    ranks = int(options.own["ranks"]) if "ranks" in options.own else None
-    sweep = read_sweep(options.file, over, out=options.own.get("out"), ranks=ranks)
-    cells, place = pick(sweep.cells, options.own), Place(sweep.out, sweep.ranks)
+    if not re.fullmatch(r"[1-9]\d*", own.get("ranks", "1")):
+        raise refusal("ranks", own["ranks"], "a whole number, 1 or more")
+    ranks = int(own["ranks"]) if "ranks" in own else None
+    sweep = read_sweep(Path(words.plain[0]), over, out=own.get("out"), ranks=ranks)
+    cells, place = pick(sweep.cells, own), Place(sweep.out, sweep.ranks)
     states = [look(cell, place.folder(cell)) for cell in cells]
-    if options.dry_run:
+    if words.flags:
         print("\n".join(dry_line(cell, place, state) for cell, state in zip(cells, states, strict=True)))
         return 0
     counts = ", ".join(f"{count} {state.value}" for state, count in Counter(states).items())
@@ -96,29 +90,6 @@ def help_text() -> str:
             "Any setting of a run that the grid does not set may follow, for all cells: --rounds 5 --data.root /data.",
         ]
     )
-
-
-def split(argv: Sequence[str]) -> Options:
-    """The file, the command's own options, and the words that are settings of a run."""
-    files: list[str] = []
-    own: dict[str, str] = {}
-    settings: list[str] = []
-    words = iter([word for word in argv if word != "--dry-run"])
-    for word in words:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--"):
-            files.append(word)
-        elif name in OPTIONS:
-            own[name] = value if equals else next(words, "")
-            if not own[name] or own[name].startswith("--"):
-                raise refusal(name, "nothing", OPTIONS[name])
-        else:
-            settings += [word] if equals else [word, *islice(words, 1)]
-    if len(files) != 1:
-        raise refusal("sweep", " ".join(files) or "nothing", "one sweep file, such as configs/paper/mnist.yaml")
-    if not re.fullmatch(r"[1-9]\d*", own.get("ranks", "1")):
-        raise refusal("ranks", own["ranks"], "a whole number, 1 or more")
-    return Options(Path(files[0]), "--dry-run" in argv, own, settings)
 
 
 def pick(cells: Sequence[Cell], own: dict[str, str]) -> list[Cell]:

@@ -3,7 +3,6 @@
 import gc
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from dfl_dist import job
 from dfl_dist.arguments import parse
 from dfl_dist.build import load_dataset, make_module
 from dfl_dist.commands import topology_plot
+from dfl_dist.commands.options import check_picture, split
 from dfl_dist.config import SETTINGS, Config, known, refusal, replace
 from dfl_dist.connectivity import Averaging, Mixing, average, diameter, make_mixing, smallest_window
 from dfl_dist.data.datasets import DATASETS
@@ -75,13 +75,14 @@ def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text())
         return 0
-    own, kinds, words = split(argv)
-    given = {"rounds": ROUNDS, **parse(words), **INDIFFERENT}
+    words = split(argv, OPTIONS)
+    own, kinds = words.own, dict.fromkeys(words.plain)
+    given = {"rounds": ROUNDS, **parse(words.settings), **INDIFFERENT}
     configs = [settle(given, kind) for kind in kinds] or [settle(given)]
     first = configs[0]
     shown_round = whole("round", own.get("round", "0"), 0, first.rounds - 1)
     if "plot" in own:
-        topology_plot.check_target(Path(own["plot"]))
+        check_picture(Path(own["plot"]))
     parameters = whole("parameters", own["parameters"], 1) if "parameters" in own else count_parameters(first)
     schedules = [job.make_schedule(config) for config in configs]
     gc.freeze()  # graphs are millions of small objects; else the collector looks through all of torch's as well, often
@@ -115,25 +116,6 @@ def help_text() -> str:
             show(settings[0], settings[1:]),
         ]
     )
-
-
-def split(argv: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """The command's own options, the kinds of graphs, and the words that are settings of a run."""
-    own: dict[str, str] = {}
-    kinds: list[str] = []
-    settings: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--"):
-            kinds.append(word)
-        elif name in OPTIONS:
-            own[name] = value if equals else next(words, "")
-            if not own[name] or own[name].startswith("--"):
-                raise refusal(name, "nothing", OPTIONS[name])
-        else:
-            settings += [word] if equals else [word, *islice(words, 1)]
-    return own, list(dict.fromkeys(kinds)), settings
 
 
 def whole(key: str, text: str, low: int, high: int | None = None) -> int:

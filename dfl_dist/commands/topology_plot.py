@@ -1,13 +1,12 @@
 """The picture of `dfl-dist topology`: the graph of a round, and consensus error against rounds."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dfl_dist.config import ConfigError, refusal
+from dfl_dist.config import ConfigError
 from dfl_dist.connectivity import Edges
 from dfl_dist.report.style import COLORS, looks
 
@@ -17,19 +16,6 @@ if TYPE_CHECKING:  # it is an extra, and slow to import
 MOST_DRAWN = 64  # clients that fit on a circle
 MOST_CELLS = 250  # rows and columns of the picture of a large graph
 LOWEST_ERROR = 1e-8
-
-
-def check_target(path: Path) -> None:
-    """Refuse a picture that could not be written, before anything is computed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("plot: needs matplotlib, which is not installed: pip install 'dfl-dist[plot]'") from error
-    endings = sorted(Figure().canvas.get_supported_filetypes())
-    if path.suffix.lower().removeprefix(".") not in endings:
-        raise refusal("plot", path, f"a file that ends in one of .{' .'.join(endings)}")
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise refusal("plot", path, "a file that can be written, in a folder that exists")
 
 
 def draw(path: Path, edges: Edges, *, title: str, curves: Mapping[str, np.ndarray], mark: float) -> None:

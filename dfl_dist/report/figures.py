@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dfl_dist.report.grid import column_of
 from dfl_dist.report.groups import Group
+from dfl_dist.report.paper_table import column_of
 from dfl_dist.report.plots import GREY, Band, Lines, Shape, draw_band, draw_lines, finish, heights_in, note
 from dfl_dist.report.statistics import curve, one_a_seed
 from dfl_dist.report.style import COLORS, Look, looks

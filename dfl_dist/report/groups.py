@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dfl_dist.config import RESUMABLE, SETTINGS, get
+from dfl_dist.config import RESUMABLE, SETTINGS, get, word
 from dfl_dist.report.runs import Run
 
 # What says where and how a run was made, not what it is; `rounds` may change on resume and still tells runs apart.
@@ -39,7 +39,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     for run in runs:
         values = {key: setting(run, key) for key in keys}
         label = ", ".join(
-            [str(values["algorithm"]), *(f"{key} {show(value)}" for key, value in values.items() if key != "algorithm")]
+            [str(values["algorithm"]), *(f"{key} {word(value)}" for key, value in values.items() if key != "algorithm")]
         )
         found.setdefault(label, []).append(run)
         settings[label] = values
@@ -47,8 +47,3 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         Group(label, settings[label], sorted(members, key=lambda run: run.config.seed))
         for label, members in found.items()
     ]
-
-
-def show(value: Any) -> str:
-    """A setting's value as YAML has it."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

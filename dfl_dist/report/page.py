@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dfl_dist.checkpoint import write_atomic
-from dfl_dist.config import SETTINGS, get
-from dfl_dist.report.groups import Group, show
+from dfl_dist.config import SETTINGS, get, word
+from dfl_dist.report.groups import Group
 from dfl_dist.report.page_graphs import evenly, pack_graphs
 from dfl_dist.report.page_summary import COLUMNS, about, compare_group, headline, read_scores, state
 from dfl_dist.report.runs import Classes, Run
@@ -62,7 +62,7 @@ def gather(groups: Sequence[Group]) -> dict[str, Any]:
         "headline": headline(groups),
         "columns": [{"label": label, "form": form} for label, form, _ in COLUMNS],
         "groups": [compare_group(group) | {"curves": gather_curves(group, points)} for group in groups],
-        "settings": [[key, show(spec.default), spec.metadata["help"]] for key, spec in SETTINGS.items()],
+        "settings": [[key, word(spec.default), spec.metadata["help"]] for key, spec in SETTINGS.items()],
         "classes": tables,
         "runs": [
             {"group": member, "classes": place, **describe(run, len(runs))}
@@ -82,7 +82,7 @@ def describe(run: Run, num_runs: int) -> dict[str, Any]:
         "overlap": run.config.overlap,
         "gossip_steps": run.config.graph.gossip_steps,
         "graph": pack_graphs(run, GRAPH_CHARS // num_runs),
-        "settings": [[show(get(run.config, key)), show(get(run.asked, key))] for key in SETTINGS],
+        "settings": [[word(get(run.config, key)), word(get(run.asked, key))] for key in SETTINGS],
         "environment": list(flat(run.environment())),
     }
 
@@ -147,7 +147,7 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]
         if isinstance(entry, Mapping):
             yield from flat(entry, f"{name}: ")
         elif isinstance(entry, list):
-            counts = Counter(map(show, entry))
+            counts = Counter(map(word, entry))
             yield name, ", ".join(text if times == 1 else f"{text} × {times}" for text, times in counts.items())
         else:
-            yield name, show(entry)
+            yield name, word(entry)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dfl_dist.report.grid import DATA_SETS, METHODS
-from dfl_dist.report.groups import Group, show
+from dfl_dist.config import word
+from dfl_dist.report.groups import Group
+from dfl_dist.report.paper_table import DATA_SETS, METHODS
 from dfl_dist.report.runs import Run
 from dfl_dist.report.statistics import LAST_ROUNDS, Spread, finite, measure, summarise
 
@@ -53,7 +54,7 @@ def compare_group(group: Group) -> dict[str, Any]:
 
 def label(group: Group) -> str:
     """A group by its method and what else tells it apart."""
-    others = (f"{key} {show(value)}" for key, value in group.settings.items() if key != "algorithm")
+    others = (f"{key} {word(value)}" for key, value in group.settings.items() if key != "algorithm")
     return ", ".join([method(group.runs[0]), *others])
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dfl_dist.report.grid import Cell, Grid, make_grid
+from dfl_dist.config import word
 from dfl_dist.report.groups import Group
-from dfl_dist.report.groups import show as setting
+from dfl_dist.report.paper_table import Cell, Grid, make_grid
 from dfl_dist.report.statistics import Spread, Summary, summarise
 from dfl_dist.tables import byte_unit, show
 
@@ -86,7 +86,7 @@ def tabulate(groups: Sequence[Group], target: float | None, *, brief: bool) -> T
 def name(summary: Summary, *, joined: bool) -> dict[str, str]:
     """What a line is about: a run's folder, the settings in which runs differ, and how many seeds are joined."""
     folder = {} if joined else {"run": str(summary.runs[0].folder)}
-    settings = {key: setting(value) for key, value in summary.group.settings.items() if key != "rounds"}
+    settings = {key: word(value) for key, value in summary.group.settings.items() if key != "rounds"}
     return folder | settings | ({"seeds": str(len(summary.runs))} if joined else {})
 
 

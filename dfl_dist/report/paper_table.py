@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dfl_dist.config import Data
-from dfl_dist.report.groups import Group, show
+from dfl_dist.config import Data, word
+from dfl_dist.report.groups import Group
 from dfl_dist.report.statistics import Summary, summarise
 
 METHODS = {
@@ -91,7 +91,7 @@ def row_of(group: Group) -> str:
     """The method, with the settings by which it differs from other rows."""
     name = str(group.settings["algorithm"])
     others = {key: value for key, value in group.settings.items() if key not in ("algorithm", *TOLD_BY_COLUMNS)}
-    return ", ".join([METHODS.get(name, name), *(f"{key} {show(value)}" for key, value in others.items())])
+    return ", ".join([METHODS.get(name, name), *(f"{key} {word(value)}" for key, value in others.items())])
 
 
 def join(groups: Sequence[Group]) -> Group:
