@@ -10,12 +10,15 @@ import numpy as np
 import torch
 
 from dfl_dist import checkpoint, run_folder, runtime, tensorboard
-from dfl_dist.assemble import Built, build, make_partition
+from dfl_dist.assemble import Built, build, load_clients, make_partition, shard_of
 from dfl_dist.build import Own
+from dfl_dist.clients import Clients
 from dfl_dist.config import ConfigError, known, refusal
 from dfl_dist.control import Control
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import Dataset
+from dfl_dist.data.shard import Shard
+from dfl_dist.flat import FlatModel
 from dfl_dist.job import Job, identity, make_schedule, open_folder, plan_job
 from dfl_dist.metrics import read_lines
 from dfl_dist.runtime import World
@@ -88,6 +91,15 @@ def in_turn(control: Control, world: World, action: Callable[[], T], what: str) 
     first = world.local_rank == 0
     result = together(control, lambda: action() if first else None, what)
     return together(control, lambda: action() if result is None else result, what)
+
+
+def load_alike(
+    control: Control, world: World, job: Job, block: range, own: Own, built: Built | None
+) -> tuple[FlatModel, Clients, Shard]:
+    """The model, this rank's clients with their samples, and the test set."""
+    dataset, model = build_alike(control, world, job, own, built)
+    clients = together(control, lambda: load_clients(job, block, dataset, model), "load their clients")
+    return model, clients, shard_of(dataset, None, model)
 
 
 def build_alike(control: Control, world: World, job: Job, own: Own, built: Built | None) -> Built:

@@ -26,7 +26,7 @@ from dfl_dist.layout import spread
 from dfl_dist.progress import tell_report
 from dfl_dist.rounds import Rounds, RunFaultError
 from dfl_dist.runtime import StopSignal, World
-from dfl_dist.start import build_alike, lead, together
+from dfl_dist.start import lead, load_alike, together
 from dfl_dist.waiting import PeerError
 
 log = logging.getLogger(__name__)
@@ -51,13 +51,12 @@ def run(given: Callable[[], Mapping[str, Any]], world: World, own: Own) -> Resul
     control.timeout_s = max(runtime.STARTUP_TIMEOUT_S, config.timeout_s)
     layout = spread(known(config.num_clients), world.size, coordinator=config.rank0 == "coordinator")
     together(control, lambda: run_folder.check_seen(folder, job.start_id))
-    dataset, model = build_alike(control, world, job, own, built)
+    model, clients, test = load_alike(control, world, job, layout.blocks[world.rank], own, built)
+    del built  # a rank keeps its own clients' samples only
     backend = together(control, lambda: assemble.choose_backend(config, world, layout, control, model))
     transport = assemble.open_transport(config, layout, backend, model)
-    clients = together(control, lambda: assemble.load_clients(job, layout.blocks[world.rank], dataset, model))
     exchange = assemble.make_exchange(job, layout, control, clients, transport)
     work = assemble.local_work(config)
-    test = assemble.shard_of(dataset, None, model)
     schedule = together(control, lambda: make_schedule(config) if world.rank == 0 else None)
     coordinator = together(
         control,

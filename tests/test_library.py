@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,22 @@ def test_called_in_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert result.scores["test_accuracy"] == recorded[-1]["test_accuracy"]
     assert dfl_dist.train.main is main  # type: ignore[attr-defined]
     assert "finished after round 3 of 3" in capsys.readouterr().out
+
+
+def test_a_rank_keeps_only_its_own_clients_samples(tmp_path: Path) -> None:
+    kept: list[bool] = []
+    references: list[weakref.ref[np.ndarray]] = []
+
+    def data() -> tuple[np.ndarray, ...]:
+        arrays = own_project.load()
+        references.append(weakref.ref(arrays[0]))
+        return arrays[0], *(array.copy() for array in arrays[1:])
+
+    config = {"rounds": 1, "num_clients": 2, "report": False, "out": str(tmp_path / "run")}
+    dfl_dist.train(
+        config, model=own_project.tiny, data=data, on_round=lambda _: kept.append(references[0]() is not None)
+    )
+    assert kept == [False]
 
 
 @pytest.mark.parametrize(
