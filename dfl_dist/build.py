@@ -1,5 +1,6 @@
 """The data set and the model of a run: built-in ones by name, one's own by import path or as functions."""
 
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,9 @@ from torch import Tensor, nn
 
 from dfl_dist import config as settings
 from dfl_dist.config import ConfigError, lookup, one_line, refusal
-from dfl_dist.data.datasets import DATASETS, Dataset
+from dfl_dist.data.datasets import ARRAYS, DATASETS, Dataset
 from dfl_dist.data.shard import make_shard
 from dfl_dist.models import MODELS
-
-ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,8 @@ def load_dataset(data: "settings.Data", own: Callable[[], Any] | None = None) ->
     if data.limit > len(dataset.train_targets):
         raise refusal("data.limit", data.limit, f"0 to {len(dataset.train_targets)}, the number of training samples")
     rows = slice(data.limit or None)
-    return Dataset(
-        dataset.train_inputs[rows],
-        dataset.train_targets[rows],
-        dataset.test_inputs,
-        dataset.test_targets,
-        dataset.classes,
-        dataset.pixels,
+    return dataclasses.replace(
+        dataset, train_inputs=dataset.train_inputs[rows], train_targets=dataset.train_targets[rows]
     )
 
 
@@ -80,29 +74,47 @@ def take_own(name: str, function: Callable[[], Any]) -> Dataset:
         raise ConfigError(
             f"data.name: given {name}, which cannot be called without arguments: {one_line(error)}"
         ) from error
-    if isinstance(found, Dataset):
-        return found
-    if not isinstance(found, Sequence) or len(found) != len(ARRAYS):
+    given = [getattr(found, key) for key in ARRAYS] if isinstance(found, Dataset) else found
+    if not isinstance(given, Sequence) or len(given) != len(ARRAYS):
         raise refusal("data.name", f"{name}, which returns a {type(found).__name__}", f"the arrays {', '.join(ARRAYS)}")
     try:
-        train_inputs, train_targets, test_inputs, test_targets = (np.asarray(each) for each in found)
+        arrays: dict[str, Any] = dict(zip(ARRAYS, map(plain_array, given), strict=True))
     except Exception as error:
         raise ConfigError(f"data.name: given {name}, whose arrays are none: {one_line(error)}") from error
-    for inputs, targets, part in ((train_inputs, train_targets, "train"), (test_inputs, test_targets, "test")):
-        if not (targets.ndim == 1 and targets.dtype.kind in "iu" and len(targets) and targets.min() >= 0):
-            shown = f"{name}, whose {part}_targets are {targets.dtype} {list(targets.shape)}"
-            raise refusal("data.name", shown, "a row of whole numbers, 0 or more, one a sample")
-        if len(inputs) != len(targets) or inputs.shape[1:] != train_inputs.shape[1:] or inputs.dtype.kind not in "fiu":
-            shown = f"{name}, whose {part}_inputs are {inputs.dtype} {list(inputs.shape)}"
-            raise refusal("data.name", shown, f"numbers, {len(targets)} samples of shape {train_inputs.shape[1:]}")
-    classes = 1 + max(int(train_targets.max()), int(test_targets.max()))
-    return Dataset(
-        train_inputs,
-        train_targets.astype(np.int64),
-        test_inputs,
-        test_targets.astype(np.int64),
-        tuple(map(str, range(classes))),
-    )
+    for part in ("train", "test"):
+        check_part(name, part, arrays[f"{part}_inputs"], arrays[f"{part}_targets"], arrays["train_inputs"])
+        arrays[f"{part}_targets"] = arrays[f"{part}_targets"].astype(np.int64)
+    highest = max(int(arrays["train_targets"].max()), int(arrays["test_targets"].max()))
+    if not isinstance(found, Dataset):
+        return Dataset(**arrays, classes=tuple(map(str, range(highest + 1))))
+    if highest >= len(found.classes):
+        raise refusal(
+            "data.name", f"{name}, with targets up to {highest}", f"a name in classes for each, {highest + 1}"
+        )
+    return dataclasses.replace(found, **arrays)
+
+
+def plain_array(given: Any) -> np.ndarray:
+    """An array as torch takes it, that keeps no larger one alive; a mapped file stays one."""
+    array = np.asarray(given)
+    array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)) if array.ndim else array
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        if owner.base is None:
+            return array if owner is array or owner.size == array.size else array.copy()
+        owner = owner.base
+    return array
+
+
+def check_part(name: str, part: str, inputs: np.ndarray, targets: np.ndarray, like: np.ndarray) -> None:
+    """Refuse inputs and targets that cannot be, or do not go together."""
+    if not (targets.ndim == 1 and targets.dtype.kind in "iu" and len(targets) and targets.min() >= 0):
+        shown = f"{name}, whose {part}_targets are {targets.dtype} {list(targets.shape)}"
+        raise refusal("data.name", shown, "a row of whole numbers, 0 or more, one a sample")
+    fits = inputs.ndim > 0 and len(inputs) == len(targets) and inputs.shape[1:] == like.shape[1:]
+    if not fits or inputs.dtype.kind not in "fiu":
+        shown = f"{name}, whose {part}_inputs are {inputs.dtype} {list(inputs.shape)}"
+        raise refusal("data.name", shown, f"numbers, {len(targets)} samples of shape {like.shape[1:]}")
 
 
 def make_module(name: str, classes: int, own: Callable[[], nn.Module] | None = None) -> nn.Module:

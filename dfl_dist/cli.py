@@ -32,6 +32,7 @@ def main(argv: list[str] | None = None) -> int:
             )
         )
         return 0
+    sys.path.append(os.getcwd())  # import paths such as my_project.sets:load mean what they mean to the trainer
     try:
         if name not in COMMANDS:
             raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)

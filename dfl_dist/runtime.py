@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from dfl_dist.config import LONGEST_TIMEOUT_S, ConfigError, refusal
+from dfl_dist.waiting import blaming
 
 STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
 CONNECTIONS = itertools.count()  # of this process, so far
@@ -72,17 +74,26 @@ def run_id() -> str | None:
     return f"agent-{socket.gethostname()}-{os.getppid()}-{started}"
 
 
-def connect(world: World) -> None:
-    """Make the control group: gloo, all ranks."""
+def check_unconnected() -> None:
+    """Refuse to begin where a process group is there already."""
     if dist.is_initialized():
         raise ConfigError("a process group is there already, allowed: none before dfl_dist.train, which makes its own")
+
+
+def connect(world: World) -> None:
+    """Make the control group: gloo, all ranks."""
     timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
     if world.torchrun:
-        store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
+        with blaming("rank 0 to plan the run", STARTUP_TIMEOUT_S):
+            store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
     else:
         store = dist.HashStore()  # type: ignore[attr-defined]
     # A restarted torchrun keeps its store, with the addresses of the attempt before in it; so does a second run.
     store = dist.PrefixStore(f"dfl_dist/{world.attempt}/{next(CONNECTIONS)}", store)  # type: ignore[attr-defined]
+    store.set(f"here/{world.rank}", "")
+    for rank in range(world.size):
+        with blaming(f"rank {rank} to {'start' if rank else 'plan the run'}", STARTUP_TIMEOUT_S):
+            store.wait([f"here/{rank}"], timeout)
     longest = timedelta(seconds=LONGEST_TIMEOUT_S)  # every wait has its own, shorter one
     dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=longest)
 
@@ -147,7 +158,13 @@ def signals_restored() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if in_main_thread() and handler is not None:
+                signal.signal(number, handler)
+
+
+def in_main_thread() -> bool:
+    """Whether this thread may handle signals."""
+    return threading.current_thread() is threading.main_thread()
 
 
 @dataclass
@@ -159,7 +176,8 @@ class StopSignal:
 
     def install(self) -> "StopSignal":
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._remember)
+            if in_main_thread():
+                signal.signal(number, self._remember)
         return self
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

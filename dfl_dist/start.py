@@ -13,7 +13,7 @@ from dfl_dist import checkpoint, run_folder, runtime, tensorboard
 from dfl_dist.assemble import Built, build, load_clients, make_partition, shard_of
 from dfl_dist.build import Own
 from dfl_dist.clients import Clients
-from dfl_dist.config import ConfigError, known, refusal
+from dfl_dist.config import ConfigError, get, known, refusal
 from dfl_dist.control import Control
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import Dataset
@@ -97,9 +97,17 @@ def load_alike(
     control: Control, world: World, job: Job, block: range, own: Own, built: Built | None
 ) -> tuple[FlatModel, Clients, Shard]:
     """The model, this rank's clients with their samples, and the test set."""
+    together(control, lambda: check_own(job, own, world.rank), "compare what they were given")
     dataset, model = build_alike(control, world, job, own, built)
     clients = together(control, lambda: load_clients(job, block, dataset, model), "load their clients")
     return model, clients, shard_of(dataset, None, model)
+
+
+def check_own(job: Job, own: Own, rank: int) -> None:
+    """Refuse a script that gives other functions on this rank than on rank 0."""
+    for key, name in own.names().items():
+        if get(job.resolved, key) != name:
+            raise refusal(key, f"{name} on rank {rank}", f"{get(job.resolved, key)}, as on rank 0")
 
 
 def build_alike(control: Control, world: World, job: Job, own: Own, built: Built | None) -> Built:

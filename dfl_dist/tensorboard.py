@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dfl_dist.config import ConfigError
+from dfl_dist.metrics import read_lines
 
 NOT_SHOWN = ("round",)
 
@@ -20,10 +21,10 @@ def check_installed() -> None:
 
 
 def open_events(folder: Path, rounds_done: int) -> Callable[[Mapping[str, Any]], None]:
-    """What takes the line of a round; events after the round that a run goes on from are hidden."""
+    """What takes the line of a round; the last one that a run goes on from is told anew, and later ones are hidden."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=rounds_done)
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=max(0, rounds_done - 1))
 
     def show(line: Mapping[str, Any]) -> None:
         for key, value in line.items():
@@ -31,4 +32,6 @@ def open_events(folder: Path, rounds_done: int) -> Callable[[Mapping[str, Any]],
                 writer.add_scalar(key, value, line["round"])
         writer.flush()
 
+    for line in read_lines(folder / "metrics.jsonl")[-1:]:
+        show(line)
     return show

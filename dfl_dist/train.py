@@ -41,11 +41,22 @@ class Result:
     scores: dict[str, float]
 
 
-def run(given: Callable[[], Mapping[str, Any]], world: World, own: Own) -> Result:
-    """One run on this rank: settings, which rank 0 alone reads, groups, data and model, rounds, results."""
-    planned, built = lead(given(), world, own) if world.rank == 0 else (None, None)
+def run(given: Callable[[], Mapping[str, Any]], world: World, own: Own, *, script: bool = False) -> Result:
+    """One run on this rank: settings, which rank 0 alone reads, groups, data and model, rounds, results.
+
+    What rank 0 refuses it refuses before there is any group, and ends the job; in a `script` all ranks are to hear it.
+    """
+    planned, built, refused = None, None, None
+    try:
+        planned, built = lead(given(), world, own) if world.rank == 0 else (None, None)
+    except ConfigError as error:
+        if not script:
+            raise
+        refused = str(error)
     runtime.connect(world)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=runtime.STARTUP_TIMEOUT_S)
+    if script and (problem := control.agree(refused, "plan the run")):
+        raise ConfigError(problem)
     job = Job.from_text(control.broadcast_text(planned.to_text() if planned else "", "what to run"))
     config, folder = job.resolved, known(job.folder)
     control.timeout_s = max(runtime.STARTUP_TIMEOUT_S, config.timeout_s)
@@ -102,15 +113,17 @@ def train(
     """The library call, made by every rank: `config` is a mapping, nested or with dotted keys, or a YAML file.
 
     `model` returns a module, `data` the arrays train_inputs, train_targets, test_inputs, test_targets; rank 0 calls
-    `on_round` with the metrics of each round. A user's mistake is a ConfigError on rank 0.
+    `on_round` with the metrics of each round. A user's mistake is a ConfigError, on all ranks.
     """
     world = World.from_environment()
     if not logging.getLogger().hasHandlers():
         runtime.set_up_logging(world.rank)
-    with runtime.signals_restored():
-        result = run(lambda: from_script(config), world, Own(model, data, on_round))
-    runtime.disconnect()
-    return result
+    runtime.check_unconnected()
+    try:
+        with runtime.signals_restored():
+            return run(lambda: from_script(config), world, Own(model, data, on_round), script=True)
+    finally:
+        runtime.disconnect()
 
 
 def main(argv: list[str] | None = None) -> int:

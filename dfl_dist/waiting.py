@@ -36,6 +36,6 @@ def wait(work: Waitable, *, what: str, timeout_s: float) -> None:
 def reason(error: RuntimeError, timeout_s: float) -> str:
     """The backend's complaint in one line, without its source positions and its advice."""
     text = str(error).partition("cc:")[2].partition("] ")[2] or str(error)
-    if "imed out" in text:
+    if "imed out" in text or "timeout" in text:
         return f"nothing came within {timeout_s:g} s (timeout_s)"
     return f"the connection is gone ({text.partition('. ')[0].strip()})"

@@ -1,16 +1,23 @@
 """What a user of the library has: models and data of one's own, reached by import path."""
 
+import dataclasses
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from small_models import fragile, softmax
 from torch import nn
 
 import dfl_dist
 from dfl_dist.config import ConfigError
+from dfl_dist.data.datasets import Dataset
+from dfl_dist.rounds import RunFaultError
+from dfl_dist.waiting import PeerError
 
 Four = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -23,7 +30,7 @@ def load() -> Four:
     rng = np.random.default_rng(0)
     inputs, targets = rng.normal(size=(90, 6)), rng.integers(3, size=90)
     inputs[np.arange(90), targets] += 3
-    return inputs[:60].copy(), targets[:60], inputs[60:], targets[60:]
+    return inputs[:60], targets[:60], inputs[60:], targets[60:]
 
 
 def words() -> nn.Module:
@@ -88,3 +95,58 @@ def grown() -> Four:
     inputs, targets, *test = load()
     more = Path("MORE").exists()
     return np.concatenate([inputs, inputs[:more]]), np.concatenate([targets, targets[:more]]), *test
+
+
+def with_names(**changes: object) -> Dataset:
+    """`load` as a `Dataset`, with some of its fields changed."""
+    return dataclasses.replace(Dataset(*load(), classes=("a", "b", "c")), **changes)
+
+
+def named() -> Dataset:
+    return with_names(train_targets=load()[1].astype(np.int32), train_inputs=load()[0][:, ::-1].astype(">f4"))
+
+
+def too_few_names() -> Dataset:
+    return with_names(classes=("a", "b"))
+
+
+def too_few_targets() -> Dataset:
+    return with_names(train_targets=load()[1][:50])
+
+
+def no_test_set() -> Dataset:
+    return with_names(test_inputs=np.zeros((0, 6)), test_targets=np.zeros(0, dtype=int))
+
+
+def no_inputs() -> Dataset:
+    return with_names(train_inputs=np.zeros(()))
+
+
+def late() -> Four:
+    time.sleep(6)
+    return load()
+
+
+def call_after_mistakes(arguments: list[str]) -> int:
+    """A script that goes on after a refused call, and after one that fails on rank 0."""
+    settings = {"rounds": 2, "num_clients": 3, "report": False, "timeout_s": 20}
+    with pytest.raises(ConfigError, match=r"graph.out_degree: given 7"):
+        dfl_dist.train({**settings, "graph.out_degree": 7}, model=dice)
+
+    def stumble(metrics: dict[str, object]) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError if os.environ["RANK"] == "0" else PeerError):
+        dfl_dist.train({**settings, "out": "stumbled"}, model=softmax, on_round=stumble)
+    with pytest.raises(RunFaultError):
+        dfl_dist.train({**settings, "out": "diverged", "rounds": 9}, model=fragile)
+    result = dfl_dist.train({**settings, "out": "last"}, model=tiny, data=load)
+    print(f"rank {os.environ['RANK']}: {result.rounds} rounds", flush=True)
+    return 0
+
+
+def call_with_other_functions(arguments: list[str]) -> int:
+    model = tiny if os.environ["RANK"] == "0" else words
+    with pytest.raises(ConfigError, match=r"model.name: given own_project:words on rank 1, allowed: own_project:tiny"):
+        dfl_dist.train({"rounds": 1, "num_clients": 3, "report": False}, model=model, data=load)
+    return 0

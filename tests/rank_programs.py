@@ -233,17 +233,26 @@ def lose_mass(arguments: list[str]) -> int:
     return main(arguments)
 
 
-if __name__ == "__main__":  # under torchrun: rank_programs.py NAME arguments
-    import sys
-
-    sys.exit(globals()[sys.argv[1]](sys.argv[2:]))
-
-
 def tell_who_decoded(arguments: list[str]) -> int:
     """Train, and say whether this rank has decoded the data itself, for which torchvision is imported."""
     code = main(arguments)
     print(f"rank {World.from_environment().rank} {'decoded' if 'torchvision' in sys.modules else 'mapped'}", flush=True)
     return code
+
+
+def tell_who_decoded_on_two_hosts(arguments: list[str]) -> int:
+    """The same, with ranks 2 and 3 on a host of their own, which has another folder in the same place."""
+    rank = int(os.environ["RANK"])
+    os.environ |= {"LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}
+    if rank >= 2:
+        os.chdir("host-b")
+    return tell_who_decoded(arguments)
+
+
+def impatient(arguments: list[str]) -> int:
+    """The trainer, whose ranks do not wait long for one another at the start."""
+    runtime.STARTUP_TIMEOUT_S = 2.0
+    return main(arguments)
 
 
 def slow_loader_is_named(arguments: list[str]) -> int:
@@ -263,3 +272,7 @@ def slow_loader_is_named(arguments: list[str]) -> int:
     with pytest.raises(PeerError, match="waited for rank 0 to load the data: nothing came within 1 s"):
         in_turn(control, world, load, "load the data")
     return 0
+
+
+if __name__ == "__main__":  # under torchrun: rank_programs.py NAME arguments
+    sys.exit(globals()[sys.argv[1]](sys.argv[2:]))

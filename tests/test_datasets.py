@@ -19,9 +19,9 @@ CLASSES = {"mnist": tuple("0123456789"), "fashion_mnist": FASHION, "cifar10": FA
 
 
 @pytest.mark.parametrize("name", tiny_sets.NAMES)
-def test_arrays_are_those_of_the_files(tmp_path: Path, name: str) -> None:
+def test_arrays_are_those_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     written = tiny_sets.make(name, tmp_path)
-    tiny_sets.accept(tmp_path)
+    tiny_sets.accept(tmp_path, monkeypatch.setattr)
     data = DATASETS[name].load(tmp_path, False)
     for key, array in written.items():
         np.testing.assert_array_equal(getattr(data, key), array)
@@ -77,11 +77,22 @@ def test_a_root_that_cannot_be_written_leaves_the_users_cache(tmp_path: Path, mo
 
 
 def test_who_comes_second_takes_what_is_there(tmp_path: Path) -> None:
-    folder = cache.keep({"a": np.arange(3)}, tmp_path / "set-1")
-    again = cache.keep({"a": np.arange(9)}, tmp_path / "set-1")
-    assert folder == again
-    assert cache.map_arrays(folder)["a"].tolist() == [0, 1, 2]
+    for numbers in (3, 9):
+        assert cache.keep({"a": np.arange(numbers)}, tmp_path / "set-1")["a"].tolist() == [0, 1, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["set-1"], "nothing half written is left"
+
+
+@pytest.mark.parametrize("how", ["torn", "empty", "gone"])
+def test_a_damaged_copy_is_made_anew(tmp_path: Path, how: str) -> None:
+    written = tiny_sets.make("mnist", tmp_path)
+    DATASETS["mnist"].load(tmp_path, False)
+    (copy,) = (tmp_path / ".dfl_dist").glob("*/train_inputs.npy")
+    if how == "gone":
+        copy.unlink()
+    else:
+        copy.write_bytes(copy.read_bytes()[: 90 if how == "torn" else 0])
+    np.testing.assert_array_equal(DATASETS["mnist"].load(tmp_path, False).train_inputs, written["train_inputs"])
+    assert copy.exists()
 
 
 def test_one_rank_of_a_host_decodes_for_all(tmp_path: Path) -> None:
@@ -97,9 +108,28 @@ def test_one_rank_of_a_host_decodes_for_all(tmp_path: Path) -> None:
     ]
 
 
+def test_each_host_decodes_for_itself(tmp_path: Path) -> None:
+    """Ranks 2 and 3 as if on another host, with another disk."""
+    for host in (tmp_path, tmp_path / "host-b"):
+        tiny_sets.make("mnist", host / "root")
+    arguments = ("--data.name", "mnist", "--data.root", "root", "--rounds", "1", "--report", "false")
+    done = run(ranks(4, "rank_programs:tell_who_decoded_on_two_hosts", *arguments), tmp_path)
+    assert done.code == 0, done.err
+    assert sorted(line for line in done.out.splitlines() if line.startswith("rank ")) == [
+        "rank 0 decoded",
+        "rank 1 mapped",
+        "rank 2 decoded",
+        "rank 3 mapped",
+    ]
+
+
 def test_others_do_not_wait_for_ever_for_the_one_that_decodes(tmp_path: Path) -> None:
     done = run(ranks(2, "rank_programs:slow_loader_is_named"), tmp_path)
     assert done.code == 0, done.err
+    slow = ("--data.name", "own_project:late", "--model.name", "own_project:tiny")
+    done = run(ranks(2, "rank_programs:impatient", *slow), tmp_path)
+    assert done.code == 1
+    assert "[rank 1] waited for rank 0 to plan the run: nothing came within 2 s" in done.err
 
 
 @pytest.mark.parametrize(
@@ -133,9 +163,9 @@ def test_mistakes_cost_one_line(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_damaged_set_is_no_whole_set(tmp_path: Path) -> None:
+def test_a_damaged_set_is_no_whole_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_sets.make("cifar10", tmp_path)
-    tiny_sets.accept(tmp_path)
+    tiny_sets.accept(tmp_path, monkeypatch.setattr)
     with (tmp_path / "cifar-10-batches-py" / "data_batch_3").open("ab") as file:
         file.write(b"torn")
     with pytest.raises(ConfigError, match="which has no whole cifar10 in"):

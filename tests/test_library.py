@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,9 @@ def test_a_rank_keeps_only_its_own_clients_samples(tmp_path: Path) -> None:
 
     def data() -> tuple[np.ndarray, ...]:
         arrays = own_project.load()
-        references.append(weakref.ref(arrays[0]))
-        return arrays[0], *(array.copy() for array in arrays[1:])
+        assert arrays[0].base is arrays[2].base is not None, "views of one array, as is usual"
+        references.append(weakref.ref(arrays[0].base))
+        return arrays
 
     config = {"rounds": 1, "num_clients": 2, "report": False, "out": str(tmp_path / "run")}
     dfl_dist.train(
@@ -140,6 +142,13 @@ def test_whole_numbers_reach_an_embedding(tmp_path: Path) -> None:
             ["--model.init", "nowhere.pt"],
             "model.init: given nowhere.pt, which does not fit the model: FileNotFoundError",
         ),
+        (["--data.name", "own_project:too_few_names"], "with targets up to 2, allowed: a name in classes for each, 3"),
+        (
+            ["--data.name", "own_project:too_few_targets"],
+            "whose train_inputs are float64 [60, 6], allowed: numbers, 50",
+        ),
+        (["--data.name", "own_project:no_test_set"], "whose test_targets are int64 [0], allowed: a row of whole"),
+        (["--data.name", "own_project:no_inputs"], "whose train_inputs are float64 [], allowed: numbers, 60 samples"),
         (["--model.name", "small_models:with_batch_norm"], "(use GroupNorm instead of BatchNorm)"),
     ],
 )
@@ -174,6 +183,34 @@ def test_arrays_may_be_tensors_and_classes_are_counted() -> None:
     assert data.classes == ("0", "1", "2")
     assert (len(data.train_targets), len(data.test_targets)) == (3, 2)
     assert isinstance(data.train_inputs, np.ndarray)
+
+
+def test_a_data_set_of_ones_own_has_names() -> None:
+    data = load_dataset(Data(name="own_project:named"))
+    assert data.classes == ("a", "b", "c")
+    assert (data.train_targets.dtype, data.train_inputs.dtype) == (np.int64, np.float32)
+    np.testing.assert_array_equal(data.train_inputs, own_project.load()[0][:, ::-1].astype(np.float32))
+    torch.from_numpy(data.train_inputs)
+
+
+def test_a_script_may_go_on_after_a_mistake(tmp_path: Path) -> None:
+    done = run(ranks(3, "own_project:call_after_mistakes"), tmp_path)
+    assert done.code == 0, done.err
+    assert sorted(line for line in done.out.splitlines() if line.startswith("rank ")) == [
+        f"rank {rank}: 2 rounds" for rank in range(3)
+    ]
+    assert not (tmp_path / "runs").exists(), "nothing of the call that was refused"
+
+
+def test_other_functions_on_another_rank_are_refused(tmp_path: Path) -> None:
+    done = run(ranks(2, "own_project:call_with_other_functions"), tmp_path)
+    assert done.code == 0, done.err
+
+
+def test_a_thread_may_call(tmp_path: Path) -> None:
+    config = {"rounds": 1, "num_clients": 2, "report": False, "out": str(tmp_path / "run")}
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(dfl_dist.train, config, model=own_project.tiny, data=own_project.load).result().rounds == 1
 
 
 def test_a_group_that_is_there_already_is_refused(tmp_path: Path) -> None:

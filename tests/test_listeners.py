@@ -38,13 +38,16 @@ def test_events_are_the_recorded_numbers(tmp_path: Path) -> None:
     """Those of a run that was stopped and resumed show every round once."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    out = train(2, tmp_path / "run", *SHORT, "--tensorboard", "true", "--eval.every", "1")
-    train(2, out, "--resume", str(out), "--rounds", "3", "--tensorboard", "true")
+    out = train(2, tmp_path / "run", *SHORT, "--tensorboard", "true", "--eval.every", "3")
+    train(2, out, "--resume", str(out), "--rounds", "4", "--tensorboard", "true")
     events = EventAccumulator(str(out / "tensorboard")).Reload()
     recorded = lines(out / "metrics.jsonl")
     for key in ("test_accuracy", "train_loss", "bytes_sent", "consensus_distance"):
         shown = [(event.step, event.value) for event in events.Scalars(key)]
-        assert shown == [(line["round"], pytest.approx(line[key], rel=1e-6)) for line in recorded]
+        assert shown == [(line["round"], pytest.approx(line[key], rel=1e-6)) for line in recorded if key in line]
+    assert [line["round"] for line in recorded if "test_accuracy" in line] == [2, 3], (
+        "no more the last of the first start"
+    )
 
 
 def test_tensorboard_that_is_missing_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ import hashlib
 import pickle
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -67,22 +69,19 @@ def dump(path: Path, content: dict[str, object]) -> None:
     path.write_bytes(pickle.dumps(content))
 
 
-def accept(root: Path) -> None:
-    """Let torchvision, which knows the checksums of the real CIFAR files, take these instead."""
+def accept(root: Path, put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Let torchvision, which knows the checksums of the real CIFAR files, take these instead; `put` sets attributes."""
     from dfl_dist.data.vision import torchvision
 
     for kind in (torchvision.datasets.CIFAR10, torchvision.datasets.CIFAR100):
         folder = root / kind.base_folder
-        for listed in (kind.train_list, kind.test_list, [kind.meta]):
-            for entry in listed:
-                name = entry["filename"] if isinstance(entry, dict) else entry[0]
-                if not (folder / name).exists():
-                    continue
-                checksum = hashlib.md5((folder / name).read_bytes()).hexdigest()
-                if isinstance(entry, dict):
-                    entry["md5"] = checksum
-                else:
-                    entry[1] = checksum
+        for listed in ("train_list", "test_list"):
+            put(kind, listed, [[name, checksum(folder / name)] for name, _ in getattr(kind, listed)])
+        put(kind, "meta", kind.meta | {"md5": checksum(folder / kind.meta["filename"])})
+
+
+def checksum(path: Path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest() if path.exists() else ""
 
 
 def main(arguments: list[str]) -> int:

@@ -16,6 +16,7 @@ from dfl_dist.data.shard import PLAIN, Pixels
 DIGITS_TRAIN = 1437  # the rest of the 1,797 images is the test set
 STALLED_S = 60.0  # a download that gives nothing for so long has failed
 FASHION = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 TEN = tuple(map(str, range(10)))
 
 
@@ -54,10 +55,12 @@ def from_torchvision(
     """The loader of a torchvision set: its class there, the folder that it has in a root, how it is normalised."""
 
     def load(root: Path, download: bool) -> Dataset:
-        arrays = cached(name, root, root / raw, lambda: decode(name, kind, root, root / raw, download=download))
-        names = classes or tuple(map(str, arrays.pop("classes")))
-        arrays.pop("classes", None)
-        return Dataset(**arrays, classes=names, pixels=Pixels(mean, std))
+        def make() -> Mapping[str, np.ndarray]:
+            return decode(name, kind, root, root / raw, download=download)
+
+        arrays = cached(name, root, root / raw, (*ARRAYS, "classes"), make)
+        names = tuple(map(str, arrays.pop("classes")))
+        return Dataset(**arrays, classes=classes or names, pixels=Pixels(mean, std))
 
     return load
 
@@ -75,6 +78,8 @@ def decode(name: str, kind: str, root: Path, raw: Path, *, download: bool) -> Ma
                 if download:
                     reason = " ".join(f"{type(error).__name__}: {error}".split())
                     raise ValueError(f"data.download: {name} cannot be had in {raw}: {reason}") from error
+                if isinstance(error, PermissionError):
+                    raise ValueError(f"data.root: given {root}, whose {name} cannot be read: {error}") from error
                 way_out = f"a folder that has it, or --data.download true to fetch it to {root}"
                 raise ValueError(
                     f"data.root: given {root}, which has no whole {name} in {raw}, allowed: {way_out}"
