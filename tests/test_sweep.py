@@ -151,6 +151,17 @@ def test_ctrl_c_stops_cleanly_and_a_running_cell_is_left_to_its_sweep(
     assert states == [f"# {name}: {'to do' if number else 'to resume'}" for number, name in enumerate(CELLS)]
 
 
+def test_a_stop_file_stops_its_cell_which_has_not_failed(tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text(GRID)
+    first = tmp_path / "out" / CELLS[0]
+    with running(sweep("--rounds", "4000", "--cells", CELLS[0]), tmp_path) as job:
+        wait_for_rounds(first, 3)
+        (first / "STOP").touch()
+        done = job.finish()
+    assert done.code == 0, done.out + done.err
+    assert f"[1/1] {CELLS[0]}: stopped after round {len(lines(first / 'metrics.jsonl'))} of 4000\n" in done.out
+
+
 def test_the_commands_of_a_dry_run_are_those_of_the_cells(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(grid / CELLS[1])
     shutil.rmtree(grid / CELLS[2] / "checkpoints")

@@ -200,7 +200,7 @@ class Work:
             self.pace = pace()
             eta = self.pace.eta(self.left_after(cell))
             self.say(f"{title} finished, accuracy {accuracy(folder)}, {seconds}{eta}")
-        elif self.interrupt.number is not None:
+        elif self.interrupt.number is not None or run_folder.is_finished(folder, self.rounds_done(cell)):
             self.say(f"{title} stopped after round {self.rounds_done(cell)} of {cell.resolved.rounds}")
         else:
             self.failed.append(cell)
