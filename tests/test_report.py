@@ -114,7 +114,7 @@ def test_what_is_not_there_yet_is_a_dash_and_a_link_no_second_run(
     assert [row["run"] for row in rows] == [str(young), str(hot)], "the folder of runs stands for all of them"
     accuracies = ("rounds", "final", "best", "last 10", "test loss", "to 90%", "consensus", "push weights")
     assert [rows[0][name] for name in accuracies] == ["1/4", "-", "-", "-", "-", "-", "-", "0.5–1.5"]
-    assert [rows[1][name] for name in accuracies] == ["1/4", "50.00%", "50.00%", "50.00%", "-", "-", "0.125", "-"]
+    assert [rows[1][name] for name in accuracies] == ["1/4, diverged", "-", "50.00%", "-", "-", "-", "-", "-"]
     empty = write_run(tmp_path / "empty", [])
     (empty / "metrics.jsonl").unlink()
     (row,) = shown(capsys, empty)

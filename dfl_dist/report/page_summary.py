@@ -7,8 +7,8 @@ from typing import Any
 from dfl_dist.config import word
 from dfl_dist.report.groups import Group
 from dfl_dist.report.paper_table import DATA_SETS, METHODS
-from dfl_dist.report.runs import Run
-from dfl_dist.report.statistics import LAST_ROUNDS, Spread, finite, measure, summarise
+from dfl_dist.report.runs import Run, finite
+from dfl_dist.report.statistics import LAST_ROUNDS, Spread, measure, summarise
 
 # The columns of the table that compares groups: what it is called, how it is written, which measure it is.
 COLUMNS = (
@@ -63,19 +63,11 @@ def done(line: dict[str, Any]) -> int:
     return int(line["round"]) + 1
 
 
-def diverged_in(run: Run) -> int | None:
-    """The round, counted from 1, whose loss was no finite number any more."""
-    losses = ("train_loss", "test_loss")
-    faulty = (line for line in run.lines if any(key in line and finite(line, key) is None for key in losses))
-    return next(map(done, faulty), None)
-
-
 def state(run: Run) -> dict[str, str]:
     """Whether a run came to its end, for a badge: its tone and the words."""
     rounds, asked = len(run.lines), run.config.rounds
-    diverged = diverged_in(run)
-    if diverged is not None:
-        return {"tone": "bad", "text": f"diverged in round {diverged} of {asked}"}
+    if run.diverged is not None:
+        return {"tone": "bad", "text": f"diverged in round {run.diverged} of {asked}"}
     if rounds >= asked:
         return {"tone": "good", "text": f"finished, {count(rounds, 'round')}"}
     if not rounds:
@@ -98,10 +90,10 @@ def headline(groups: Sequence[Group]) -> str:
 def tell_run(run: Run) -> str:
     recorded, asked, scores = len(run.lines), run.config.rounds, read_scores(run)
     clients = f" with {count(run.config.num_clients, 'client')}" if run.config.num_clients else ""
-    where, diverged = f"on {data_set(run)}{clients}", diverged_in(run)
+    where = f"on {data_set(run)}{clients}"
     rounds = count(recorded, "round") if recorded >= asked else f"{recorded} of {count(asked, 'round')}"
-    if diverged is not None:
-        return f"{method(run)} diverged {where} in round {diverged} of {asked}"
+    if run.diverged is not None:
+        return f"{method(run)} diverged {where} in round {run.diverged} of {asked}"
     if scores["final_accuracy"] is None:
         return f"{method(run)} {where}: {rounds} done, not evaluated yet"
     late = "" if scores["final_round"] == recorded else f", last evaluated after round {scores['final_round']}"

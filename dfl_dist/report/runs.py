@@ -1,5 +1,6 @@
 """Reading what a run left behind."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,15 @@ class Run:
         """The lines of the rounds in which the mean model was evaluated."""
         return [line for line in self.lines if "test_accuracy" in line]
 
+    @property
+    def diverged(self) -> int | None:
+        """The round, counted from 1, whose loss was no finite number any more; None where all were."""
+        losses = ("train_loss", "test_loss")
+        faulty = (
+            line["round"] + 1 for line in self.lines if any(key in line and finite(line, key) is None for key in losses)
+        )
+        return next(faulty, None)
+
     def graphs(self) -> list[dict[str, Any]]:
         """The lines of topology.jsonl, a round each."""
         return read_lines(self.folder / "topology.jsonl")
@@ -43,6 +53,12 @@ class Run:
         """Who holds which classes, if the run has written it down."""
         found = read_json(self.folder / "classes.json")
         return Classes(found["classes"], found["counts"]) if {"classes", "counts"} <= set(found) else None
+
+
+def finite(line: dict[str, Any], key: str) -> float | None:
+    """A number of a line; None where it is missing or was not finite."""
+    value = line.get(key)
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def find_runs(folder: Path) -> list[Path]:

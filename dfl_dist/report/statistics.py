@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from dfl_dist.report.groups import Group
-from dfl_dist.report.runs import Run
+from dfl_dist.report.runs import Run, finite
 
 T = TypeVar("T")
 Axis = Literal["rounds", "bytes", "seconds"]
@@ -109,12 +109,12 @@ def one_a_seed(group: Group) -> list[Run]:
 
 
 def measure(run: Run, target: float | None) -> Measures[float | None]:
-    """What one run has reached."""
-    evaluated = run.evaluated
-    last = evaluated[-1] if evaluated else {}
-    clients: dict[str, Any] = next((line for line in reversed(run.lines) if "client_accuracy_mean" in line), {})
+    """What one run has reached; one that diverged has reached no end."""
+    evaluated, ends = run.evaluated, [] if run.diverged else run.lines
+    last: dict[str, Any] = next((line for line in reversed(ends) if "test_accuracy" in line), {})
+    clients: dict[str, Any] = next((line for line in reversed(ends) if "client_accuracy_mean" in line), {})
     accuracies = [(line["round"] + 1, finite(line, "test_accuracy")) for line in evaluated]
-    late = [finite(line, "test_accuracy") for line in run.lines[-LAST_ROUNDS:] if "test_accuracy" in line]
+    late = [finite(line, "test_accuracy") for line in ends[-LAST_ROUNDS:] if "test_accuracy" in line]
     reached = [done for done, value in accuracies if target is not None and value is not None and value >= target]
     return Measures(
         final_accuracy=finite(last, "test_accuracy"),
@@ -164,12 +164,6 @@ def points(run: Run, x: Axis, key: str) -> dict[int, tuple[float, float]]:
 def spread(values: Sequence[float | None]) -> Spread:
     there = tuple(value for value in values if value is not None)
     return Spread(there, len(values) - len(there))
-
-
-def finite(line: dict[str, Any], key: str) -> float | None:
-    """A number of a line; None where it is missing or was not finite."""
-    value = line.get(key)
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def known(lines: Sequence[dict[str, Any]], key: str) -> list[float]:

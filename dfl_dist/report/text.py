@@ -16,7 +16,7 @@ UNFINISHED = "†"
 MEANING = {
     "algorithm": "the method, and beside it the settings in which the runs differ",
     "seeds": "runs that differ in nothing but the seed: numbers are their mean ± sample standard deviation",
-    "rounds": "done/asked; fewest–most where the seeds have not done the same",
+    "rounds": "done/asked; fewest–most where the seeds have not done the same; whether the loss diverged",
     "final": "test accuracy of the mean model after the last evaluated round",
     "best": "its highest accuracy in any evaluated round",
     "last 10": "its mean accuracy in the evaluated rounds among the last 10",
@@ -117,9 +117,11 @@ def describe_costs(summary: Summary, most_bytes: float, *, brief: bool) -> dict[
 
 
 def rounds(summary: Summary) -> str:
-    """Rounds done of those asked."""
+    """Rounds done of those asked, and whether it came to nothing."""
     done = sorted({len(run.lines) for run in summary.runs})
-    return f"{'–'.join(map(str, dict.fromkeys((done[0], done[-1]))))}/{summary.runs[0].config.rounds}"
+    diverged, all_of = sum(run.diverged is not None for run in summary.runs), len(summary.runs)
+    fault = f", {'' if diverged == all_of else f'{diverged} of {all_of} '}diverged" if diverged else ""
+    return f"{'–'.join(map(str, dict.fromkeys((done[0], done[-1]))))}/{summary.runs[0].config.rounds}{fault}"
 
 
 def clients(summary: Summary, *, brief: bool) -> str:
