@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -80,16 +82,23 @@ def check_unconnected() -> None:
         raise ConfigError("a process group is there already, allowed: none before dfl_dist.train, which makes its own")
 
 
+@cache
+def open_store(world: World) -> Any:
+    """Where the ranks meet; kept, since a second run of this process meets there too, and rank 0 may be its host."""
+    if not world.torchrun:
+        return dist.HashStore()  # type: ignore[attr-defined]
+    with blaming("rank 0 to plan the run", STARTUP_TIMEOUT_S):
+        timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
+        store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
+    return store
+
+
 def connect(world: World) -> None:
     """Make the control group: gloo, all ranks."""
     timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
-    if world.torchrun:
-        with blaming("rank 0 to plan the run", STARTUP_TIMEOUT_S):
-            store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
-    else:
-        store = dist.HashStore()  # type: ignore[attr-defined]
     # A restarted torchrun keeps its store, with the addresses of the attempt before in it; so does a second run.
-    store = dist.PrefixStore(f"dfl_dist/{world.attempt}/{next(CONNECTIONS)}", store)  # type: ignore[attr-defined]
+    prefix = f"dfl_dist/{world.attempt}/{next(CONNECTIONS)}"
+    store = dist.PrefixStore(prefix, open_store(world))  # type: ignore[attr-defined]
     store.set(f"here/{world.rank}", "")
     for rank in range(world.size):
         with blaming(f"rank {rank} to {'start' if rank else 'plan the run'}", STARTUP_TIMEOUT_S):
