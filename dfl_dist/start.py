@@ -114,8 +114,9 @@ def build_alike(control: Control, world: World, job: Job, own: Own, built: Built
     """The data set and the model on every rank: the same data, refused where it is not, and rank 0's parameters."""
     dataset, model = in_turn(control, world, lambda: built or build(job, world, own), "load the data")
     together(control, lambda: check_same(control, dataset, job.resolved.data.name), "compare their data")
-    mark = float(zlib.crc32(model.params.cpu().numpy().tobytes()))
-    highest, lowest = control.all_reduce(torch.tensor([mark, -mark]).double(), "compare their models", largest=True)
+    mark = zlib.crc32(model.params.cpu().numpy().tobytes())
+    marks = torch.tensor([mark, -mark])
+    highest, lowest = control.all_reduce(marks, "compare their models", largest=True)
     if highest != -lowest:  # another kind of CPU, or a model with dice of its own
         model.params.copy_(control.broadcast(model.params.cpu(), "its initial parameters"))
     return dataset, model
