@@ -185,7 +185,10 @@ def test_a_model_with_dropout_is_reproducible_on_any_layout(tmp_path: Path) -> N
             ["--model.name", "small_models:misfit"],
             "dfl_dist: model.name: given small_models:misfit, which does not take",
         ),
-        (["--data.name", "digit"], "dfl_dist: data.name: given digit, allowed: digits (did you mean digits?)"),
+        (
+            ["--data.name", "digit"],
+            "dfl_dist: data.name: given digit, allowed: digits, mnist, fashion_mnist, cifar10, cifar100 or",
+        ),
         (["--backend", "nccl", "--device", "cpu"], "dfl_dist: backend: given nccl, allowed: gloo or auto"),
     ],
 )
