@@ -16,8 +16,9 @@ from launching import Finished, assert_same_run, lines, run, running, wait_for_r
 
 from dfl_dist.arguments import parse
 from dfl_dist.cli import main
+from dfl_dist.commands.processes import Interrupt, follow
 from dfl_dist.commands.sweep import Pace
-from dfl_dist.commands.sweep_cell import BEGUN, CELL, Interrupt, claim, follow, last_words, started_at
+from dfl_dist.commands.sweep_cell import BEGUN, CELL, claim, last_words, mark, started_at
 
 ROUNDS = 40
 PATIENCE_S = 280  # for four cells, each of which imports torch three times, on a busy machine
@@ -75,10 +76,14 @@ def test_a_grid_that_was_killed_ends_with_the_same_table(undisturbed: tuple[Path
     second = tmp_path / "out" / CELLS[1]
     with running(sweep(), tmp_path) as job:
         wait_for_rounds(second, 12)
-        job.kill()
-    assert (tmp_path / "out" / f"{CELLS[1]}.lock").exists(), "killed at work"
-    assert "finished_after" not in json.loads((second / "environment.json").read_text())
-    done = run(sweep(), tmp_path, PATIENCE_S)
+        os.kill(job.process.pid, signal.SIGKILL)
+        job.process.wait(10)
+        for pid in job.members():  # the cell's own processes outlive it, and must not be done before it goes on
+            os.kill(pid, signal.SIGSTOP)
+        assert (tmp_path / "out" / f"{CELLS[1]}.lock").exists(), "killed at work"
+        assert "finished_after" not in json.loads((second / "environment.json").read_text())
+        done = run(sweep(), tmp_path, PATIENCE_S)
+        assert not job.members(), "what the killed sweep left is gone"
     assert done.code == 0, done.out + done.err
     told = [line.split("]")[1] for line in done.out.splitlines() if line.startswith("[")]
     assert told[0].startswith(f" {CELLS[0]}: is finished already, accuracy ")
@@ -264,7 +269,8 @@ def test_a_lock_is_taken_over_only_from_a_dead_process_of_this_host(tmp_path: Pa
     assert claim(lock, folder) is None
     assert "process" in str(claim(lock, folder)), "held by this very process"
     mine = json.loads(lock.read_text())
-    assert mine == {"host": socket.gethostname(), "pid": os.getpid(), "started": started_at(os.getpid())}
+    me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started_at(os.getpid())}
+    assert mine == me | {"job": os.environ.get("SLURM_JOB_ID")}
     lock.write_text(json.dumps(mine | {"started": "1"}))  # its number went to another process
     assert claim(lock, folder) is None
     assert json.loads(lock.read_text()) == mine
@@ -273,6 +279,17 @@ def test_a_lock_is_taken_over_only_from_a_dead_process_of_this_host(tmp_path: Pa
     assert claim(lock, folder) == held
     lock.write_text("")
     assert "host unknown" in str(claim(lock, folder))
+
+
+def test_a_job_that_was_requeued_on_another_host_takes_its_lock_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, folder = tmp_path / "a.lock", tmp_path / "a"
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "1", "job": "77"}))
+    monkeypatch.setenv("SLURM_JOB_ID", "78")
+    assert "host elsewhere" in str(claim(lock, folder))
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    assert claim(lock, folder) is None
 
 
 def idle(folder: Path) -> "subprocess.Popen[str]":
@@ -285,19 +302,18 @@ def idle(folder: Path) -> "subprocess.Popen[str]":
     return process
 
 
-def test_a_cell_whose_processes_outlived_their_sweep_is_not_begun_twice(tmp_path: Path) -> None:
+def test_processes_that_outlived_their_sweep_are_ended_before_their_cell_goes_on(tmp_path: Path) -> None:
     lock, folder = tmp_path / "a.lock", tmp_path / "a"
     lock.write_text(json.dumps({"host": socket.gethostname(), "pid": 1, "started": "none"}))
-    with idle(folder) as process:
-        try:
-            assert claim(lock, folder) == f"processes {process.pid}, left over from a sweep that is gone"
-        finally:
-            process.kill()
-    assert claim(lock, folder) is None
+    with idle(folder) as process, idle(tmp_path / "another") as other:
+        assert claim(lock, folder) is None
+        assert process.wait(10) == -signal.SIGKILL
+        assert other.poll() is None, "of another cell"
+        other.kill()
 
 
 def test_a_second_ctrl_c_ends_a_cell_at_once(tmp_path: Path) -> None:
-    said: list[str] = []
+    asked: list[int] = []
     interrupt = Interrupt()
     interrupt.remember(signal.SIGINT, None)
 
@@ -305,10 +321,10 @@ def test_a_second_ctrl_c_ends_a_cell_at_once(tmp_path: Path) -> None:
         interrupt.remember(signal.SIGINT, None)
 
     with idle(tmp_path) as process, idle(tmp_path) as rank:
-        follow(process, tmp_path, interrupt, show, said.append)  # type: ignore[arg-type]
+        follow(process, mark(tmp_path), interrupt, stop=asked.append, show=show)  # type: ignore[arg-type]
         assert process.returncode == -signal.SIGKILL
         assert rank.wait(10) == -signal.SIGKILL, "found by its environment"
-    assert said == ["stopping after the present round; Ctrl-C again ends it at once"]
+    assert asked == [signal.SIGINT], "once"
 
 
 @pytest.mark.parametrize(

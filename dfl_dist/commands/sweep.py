@@ -17,19 +17,8 @@ from dfl_dist import run_folder
 from dfl_dist.arguments import parse
 from dfl_dist.commands import report
 from dfl_dist.commands.options import split
-from dfl_dist.commands.sweep_cell import (
-    Interrupt,
-    Place,
-    State,
-    caught,
-    claim,
-    follow,
-    last_words,
-    look,
-    prepare,
-    rounds_recorded,
-    start,
-)
+from dfl_dist.commands.processes import Interrupt, caught, follow, hand_on
+from dfl_dist.commands.sweep_cell import Place, State, claim, last_words, look, mark, prepare, rounds_recorded, start
 from dfl_dist.config import ConfigError, refusal
 from dfl_dist.grid import OF_THE_SWEEP, Cell, read_sweep, share
 from dfl_dist.report.runs import read_run
@@ -194,7 +183,13 @@ class Work:
             return self.pace.add(self.rounds_done(cell) - done, time.monotonic() - began)
 
         self.say(f"{title} {'goes on' if state is State.TO_RESUME else 'begins'}, see {log}")
-        follow(start(cell, self.place, state), folder, self.interrupt, lambda: self.show(cell, pace()), self.say)
+        process = start(cell, self.place, state)
+
+        def stop(number: int) -> None:
+            hand_on(process, number)
+            self.say("stopping after the present round; Ctrl-C again ends it at once")
+
+        follow(process, mark(folder), self.interrupt, stop=stop, show=lambda: self.show(cell, pace()))
         seconds = f"{time.monotonic() - began:.1f} s"
         if self.is_finished(cell):
             self.pace = pace()

@@ -8,18 +8,16 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from dfl_dist import checkpoint, run_folder
+from dfl_dist.commands.processes import kill, start_torchrun
 from dfl_dist.config import ConfigError, changed_on_resume, get, load, refusal
 from dfl_dist.grid import Cell
 
@@ -27,7 +25,6 @@ BEGUN = "sweep.json"  # in the folders that a sweep began, and so may empty
 CELL = "DFL_DIST_CELL"  # in the environment of all processes of a cell: its folder
 LONGEST_SHUTDOWN_S = 3600  # torchrun ends its ranks so long after a signal: more than a round and a checkpoint
 TORCHRUN_LOG, TORCHRUN_FAILED = re.compile(r"[EWI]\d{4} "), re.compile(r"E\d{4} ")  # how torchrun's own lines begin
-POLL_S = 0.25
 LINES_TOLD = 5  # of the log of a cell that failed
 
 
@@ -102,90 +99,18 @@ def prepare(cell: Cell, folder: Path, state: State) -> None:
 
 
 def start(cell: Cell, place: Place, state: State) -> "subprocess.Popen[bytes]":
-    """Start a cell's torchrun, in a session of its own, so that a Ctrl-C reaches it only through the sweep."""
-    command = place.command(cell, state)
-    defaults = {"OMP_NUM_THREADS": "1", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(LONGEST_SHUTDOWN_S)}
-    mark = {CELL: str(place.folder(cell).resolve())}
+    """Start a cell's torchrun."""
+    command, patience = place.command(cell, state), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(LONGEST_SHUTDOWN_S)}
+    environment = {CELL: str(place.folder(cell).resolve())}
     with place.log(cell).open("a") as log:
         log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {shlex.join(['torchrun', *command])}\n")
         log.flush()
-        return subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=defaults | dict(os.environ) | mark,
-            start_new_session=True,
-        )
+        return start_torchrun(command, defaults=patience, environment=environment, output=log)
 
 
-def processes(folder: Path) -> list[int]:
-    """The processes at work on a cell on this host, wherever torchrun put them, found by their environment."""
-    mark, found = f"{CELL}={folder.resolve()}".encode(), []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if mark in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
-
-
-def kill(folder: Path) -> None:
-    """End all processes of a cell at once."""
-    while pids := processes(folder):  # again, for those that were just being started
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-@dataclass
-class Interrupt:
-    """Remembers the first SIGINT, SIGTERM or SIGHUP; a further Ctrl-C means at once."""
-
-    number: int | None = None
-    at_once: bool = False
-
-    def remember(self, number: int, frame: FrameType | None) -> None:
-        self.at_once |= self.number is not None and number == signal.SIGINT
-        self.number = self.number or number
-
-
-@contextlib.contextmanager
-def caught() -> Iterator[Interrupt]:
-    """Catch the signals that end a sweep, those that are ignored (nohup) excepted."""
-    interrupt, numbers = Interrupt(), (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:
-                signal.signal(number, interrupt.remember)
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def follow(
-    process: "subprocess.Popen[bytes]",
-    folder: Path,
-    interrupt: Interrupt,
-    show: Callable[[], None],
-    say: Callable[[str], None],
-) -> None:
-    """Wait for a cell's torchrun, hand a signal on to it once, and leave none of its processes behind."""
-    handed_on = False
-    try:
-        while process.poll() is None and not interrupt.at_once:
-            if interrupt.number is not None and not handed_on:
-                process.send_signal(signal.SIGINT if interrupt.number == signal.SIGINT else signal.SIGTERM)
-                say("stopping after the present round; Ctrl-C again ends it at once")
-                handed_on = True
-            show()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(POLL_S)
-    finally:
-        kill(folder)
-        process.wait()
+def mark(folder: Path) -> str:
+    """By which the processes at work on a cell are known."""
+    return f"{CELL}={folder.resolve()}"
 
 
 def last_words(log: Path, offset: int) -> list[str]:
@@ -220,11 +145,11 @@ def one_at_a_time(out: Path) -> Iterator[None]:
 def claim(lock: Path, folder: Path) -> str | None:
     """Take a cell for this process; returns who has it where it is taken."""
     me = {"host": socket.gethostname(), "pid": os.getpid(), "started": started_at(os.getpid())}
+    me["job"] = os.environ.get("SLURM_JOB_ID")
     with one_at_a_time(lock.parent):
         holder = read_holder(lock)
-        if holder and holder["host"] == me["host"] and started_at(holder["pid"]) != holder["started"]:
-            if left := processes(folder):
-                return f"processes {', '.join(map(str, left))}, left over from a sweep that is gone"
+        if holder and is_gone(holder, me):
+            kill(mark(folder))  # its torchrun outlives a sweep that was killed; the cell goes on from its checkpoint
             lock.unlink(missing_ok=True)
         try:
             handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
@@ -234,6 +159,13 @@ def claim(lock: Path, folder: Path) -> str | None:
         with os.fdopen(handle, "w") as file:
             file.write(json.dumps(me) + "\n")
     return None
+
+
+def is_gone(holder: Mapping[str, Any], me: Mapping[str, Any]) -> bool:
+    """Whether a lock's holder has ended: a process of this host, or an earlier start of this very SLURM job."""
+    if holder["host"] != me["host"]:
+        return me["job"] is not None and bool(holder.get("job") == me["job"])
+    return bool(started_at(holder["pid"]) != holder["started"])
 
 
 def read_holder(lock: Path) -> dict[str, Any] | None:
