@@ -58,7 +58,9 @@ def from_script(config: Config | Mapping[str, Any] | str | Path | None) -> dict[
     """Settings that a script gives: a YAML file, or a mapping, nested or with dotted keys; checked like arguments."""
     if isinstance(config, str | Path):
         return parse(["--config", str(config)])
-    values = dataclasses.asdict(config) if isinstance(config, Config) else config or {}
+    values = dataclasses.asdict(config) if isinstance(config, Config) else {} if config is None else config
+    if not isinstance(values, Mapping):
+        raise refusal("config", f"a {type(config).__name__}", "a mapping, nested or with dotted keys, or a YAML file")
     return parse([f"--{key}={word(value)}" for key, value in flatten(values)])
 
 

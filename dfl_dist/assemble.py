@@ -65,12 +65,13 @@ def build(job: Job, world: World, own: Own) -> Built:
         torch.use_deterministic_algorithms(True)
     dataset = load_dataset(config.data, own.data)
     torch.manual_seed(torch_seed(stream(config.seed, "init")))
-    module = make_module(config.model.name, len(dataset.classes), own.model)
-    check_fit(module, config.model.name, dataset)
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    module = make_module(config.model.name, len(dataset.classes), own.model).to(dtype)
+    check_fit(module, config.model.name, dataset, dtype)
     if config.model.init is not None and job.checkpoint is None:
         start_from(module, config.model.init)
     try:
-        return dataset, FlatModel(module, device=pick_device(config, world), dtype=getattr(torch, config.dtype))
+        return dataset, FlatModel(module, device=pick_device(config, world), dtype=dtype)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -48,9 +48,11 @@ def load_dataset(data: "settings.Data", own: Callable[[], Any] | None = None) ->
             sets = ", ".join(name for name, other in DATASETS.items() if other.augment)
             raise refusal("data.augment", "true", f"false, with data.name {data.name} (true: {sets}, your own images)")
         try:
-            dataset = source.load(Path(data.root), data.download)
+            dataset = source.load(Path(data.root).expanduser(), data.download)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        except OSError as error:
+            raise ConfigError(f"data.root: given {data.root}, which cannot be read: {error}") from error
     else:
         dataset = take_own(data.name, own or lookup("data.name", data.name, DATASETS))  # type: ignore[arg-type]
         if data.augment and dataset.train_inputs.ndim != 4:
@@ -71,9 +73,7 @@ def take_own(name: str, function: Callable[[], Any]) -> Dataset:
     try:
         found = function()
     except Exception as error:  # whatever the user's function does
-        raise ConfigError(
-            f"data.name: given {name}, which cannot be called without arguments: {one_line(error)}"
-        ) from error
+        raise ConfigError(f"data.name: given {name}, which fails when it is called: {one_line(error)}") from error
     given = [getattr(found, key) for key in ARRAYS] if isinstance(found, Dataset) else found
     if not isinstance(given, Sequence) or len(given) != len(ARRAYS):
         raise refusal("data.name", f"{name}, which returns a {type(found).__name__}", f"the arrays {', '.join(ARRAYS)}")
@@ -85,6 +85,8 @@ def take_own(name: str, function: Callable[[], Any]) -> Dataset:
         check_part(name, part, arrays[f"{part}_inputs"], arrays[f"{part}_targets"], arrays["train_inputs"])
         arrays[f"{part}_targets"] = arrays[f"{part}_targets"].astype(np.int64)
     highest = max(int(arrays["train_targets"].max()), int(arrays["test_targets"].max()))
+    if highest >= sum(len(arrays[f"{part}_targets"]) for part in ("train", "test")):
+        raise refusal("data.name", f"{name}, with targets up to {highest}", "classes numbered 0, 1, 2, …")
     if not isinstance(found, Dataset):
         return Dataset(**arrays, classes=tuple(map(str, range(highest + 1))))
     if highest >= len(found.classes):
@@ -124,9 +126,7 @@ def make_module(name: str, classes: int, own: Callable[[], nn.Module] | None = N
     try:
         module = built_in(classes) if built_in else function()  # type: ignore[call-arg]
     except Exception as error:  # whatever the user's function does
-        raise ConfigError(
-            f"model.name: given {name}, which cannot be called without arguments: {one_line(error)}"
-        ) from error
+        raise ConfigError(f"model.name: given {name}, which fails when it is called: {one_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise refusal(
             "model.name", f"{name}, which returns a {type(module).__name__}", "a function that returns a torch module"
@@ -134,9 +134,9 @@ def make_module(name: str, classes: int, own: Callable[[], nn.Module] | None = N
     return module
 
 
-def check_fit(module: nn.Module, name: str, dataset: Dataset) -> None:
+def check_fit(module: nn.Module, name: str, dataset: Dataset, dtype: torch.dtype) -> None:
     """Refuse a model that does not fit the data: tried on one sample, so that it is told before the run begins."""
-    first = make_shard(dataset.train_inputs[:1], dataset.train_targets[:1], dataset.pixels, torch.zeros(0))
+    first = make_shard(dataset.train_inputs[:1], dataset.train_targets[:1], dataset.pixels, torch.zeros(0, dtype=dtype))
     sample, _ = first.take(slice(1))
     try:
         with torch.no_grad():
@@ -156,5 +156,7 @@ def start_from(module: nn.Module, file: str) -> None:
     """Give a model the parameters of a state_dict."""
     try:
         module.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-    except Exception as error:  # no such file, no state_dict, or another model's
+    except OSError as error:
+        raise ConfigError(f"model.init: given {file}, which cannot be read: {error.strerror}") from error
+    except Exception as error:  # no state_dict, or another model's
         raise ConfigError(f"model.init: given {file}, which does not fit the model: {one_line(error)}") from error

@@ -44,6 +44,15 @@ def sentences() -> Four:
     return inputs[:200], targets[:200], inputs[200:], targets[200:]
 
 
+def numbered_anyhow() -> Four:
+    return np.zeros((4, 6)), np.array([7, 10**9, 7, 7]), np.zeros((4, 6)), np.arange(4)
+
+
+def double() -> nn.Module:
+    """A model that is in double precision by itself."""
+    return tiny().double()
+
+
 def raises() -> Four:
     raise ValueError("no such table")
 
@@ -141,7 +150,7 @@ def call_after_mistakes(arguments: list[str]) -> int:
     with pytest.raises(RunFaultError):
         dfl_dist.train({**settings, "out": "diverged", "rounds": 9}, model=fragile)
     result = dfl_dist.train({**settings, "out": "last"}, model=tiny, data=load)
-    print(f"rank {os.environ['RANK']}: {result.rounds} rounds", flush=True)
+    os.write(1, f"rank {os.environ['RANK']}: {result.rounds} rounds\n".encode())  # at once: other ranks write there too
     return 0
 
 

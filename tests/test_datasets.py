@@ -172,6 +172,15 @@ def test_a_damaged_set_is_no_whole_set(tmp_path: Path, monkeypatch: pytest.Monke
         load_dataset(Data(name="cifar10", root=str(tmp_path)))
 
 
+def test_a_root_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_sets.make("mnist", tmp_path / "home" / "sets")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert len(load_dataset(Data(name="mnist", root="~/sets")).test_targets) == tiny_sets.TEST
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert (tmp_path / "home" / "sets" / ".dfl_dist").is_dir()
+
+
 def test_limit_takes_the_first_samples(tmp_path: Path) -> None:
     written = tiny_sets.make("mnist", tmp_path)
     data = load_dataset(Data(name="mnist", root=str(tmp_path), limit=50))

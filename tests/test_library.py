@@ -124,7 +124,7 @@ def test_whole_numbers_reach_an_embedding(tmp_path: Path) -> None:
     [
         (["--data.name", "own_project:load"], "model.name: given auto, allowed: digits_mlp"),
         (["--data.name", "own_project:nothing"], "data.name: given own_project:nothing, which cannot be imported"),
-        (["--data.name", "own_project:raises"], "which cannot be called without arguments: ValueError: no such table"),
+        (["--data.name", "own_project:raises"], "which fails when it is called: ValueError: no such table"),
         (
             ["--data.name", "own_project:three"],
             "which returns a tuple, allowed: the arrays train_inputs, train_targets",
@@ -140,13 +140,14 @@ def test_whole_numbers_reach_an_embedding(tmp_path: Path) -> None:
         ),
         (
             ["--model.init", "nowhere.pt"],
-            "model.init: given nowhere.pt, which does not fit the model: FileNotFoundError",
+            "model.init: given nowhere.pt, which cannot be read: No such file or directory",
         ),
         (["--data.name", "own_project:too_few_names"], "with targets up to 2, allowed: a name in classes for each, 3"),
         (
             ["--data.name", "own_project:too_few_targets"],
             "whose train_inputs are float64 [60, 6], allowed: numbers, 50",
         ),
+        (["--data.name", "own_project:numbered_anyhow"], "with targets up to 1000000000, allowed: classes numbered 0,"),
         (["--data.name", "own_project:no_test_set"], "whose test_targets are int64 [0], allowed: a row of whole"),
         (["--data.name", "own_project:no_inputs"], "whose train_inputs are float64 [], allowed: numbers, 60 samples"),
         (["--model.name", "small_models:with_batch_norm"], "(use GroupNorm instead of BatchNorm)"),
@@ -176,6 +177,17 @@ def test_start_from_saved_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyP
     torch.save({"weight": torch.zeros(3)}, tmp_path / "other.pt")
     monkeypatch.chdir(tmp_path)
     assert main(["--model.init", "other.pt"]) == 2
+
+
+def test_a_model_in_double_precision(tmp_path: Path) -> None:
+    names = ("--model.name", "own_project:double", "--data.name", "own_project:load", "--rounds", "1")
+    out = train(1, tmp_path / "run", *names, "--num_clients", "2", "--dtype", "float64")
+    assert client_states(out, 1)[0]["x"].dtype == torch.float64
+
+
+def test_a_config_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="config: given a list, allowed: a mapping"):
+        dfl_dist.train([("rounds", 1)])
 
 
 def test_arrays_may_be_tensors_and_classes_are_counted() -> None:

@@ -280,3 +280,21 @@ def test_curves_and_classes_are_thinned_too(tmp_path: Path) -> None:
     assert curve["mb"][-1] == 1000.0, "summed over all rounds, not over those shown"
     table = data["classes"][0]
     assert (len(table["clients"]), table["of"], table["clients"][-1]) == (400, 1000, 999)
+
+
+def test_a_target_is_on_the_page(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"seed-{seed}", [0.5, 0.8, 0.9], seed=seed) for seed in (0, 1)]
+    data = data_of(render(read_groups(*runs), target=0.75))
+    assert data["columns"][-1]["label"] == "rounds to 75 %"
+    assert [group["scores"][-1]["mean"] for group in data["groups"]] == [2]
+    assert [run["scores"]["rounds_to_target"] for run in data["runs"]] == [2, 2]
+    assert "rounds to" not in data_of(page_of(*runs))["columns"][-1]["label"]
+
+
+def test_what_part_of_the_data_was_used_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [0.5], **{"data.limit": 2000, "data.augment": True, "data.partition": "shards"})
+    (told,) = data_of(page_of(run))["runs"]
+    shown = (
+        "digits, the first 2,000 training samples, cropped and mirrored by chance, split by label, 2 classes a client"
+    )
+    assert dict(told["about"])["Data"] == f"{shown} asked for"

@@ -149,6 +149,6 @@ def write(given: dict[str, str], groups: Sequence[Group], target: float | None, 
     if "html" in given:
         from dfl_dist.report.page import write_page
 
-        write_page(groups, Path(given["html"]))
+        write_page(groups, Path(given["html"]), target)
         written.append(Path(given["html"]))
     return written

@@ -75,14 +75,14 @@ def decode(name: str, kind: str, root: Path, raw: Path, *, download: bool) -> Ma
             try:
                 parts[part] = getattr(torchvision.datasets, kind)(str(root), train=part == "train", download=download)
             except Exception as error:  # torchvision's own, of the network, of the disk, of a damaged file
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
                 if download:
-                    reason = " ".join(f"{type(error).__name__}: {error}".split())
                     raise ValueError(f"data.download: {name} cannot be had in {raw}: {reason}") from error
                 if isinstance(error, PermissionError):
                     raise ValueError(f"data.root: given {root}, whose {name} cannot be read: {error}") from error
                 way_out = f"a folder that has it, or --data.download true to fetch it to {root}"
                 raise ValueError(
-                    f"data.root: given {root}, which has no whole {name} in {raw}, allowed: {way_out}"
+                    f"data.root: given {root}, which has no whole {name} in {raw}, allowed: {way_out} ({reason})"
                 ) from error
     arrays = {"classes": np.array([str(label) for label in parts["train"].classes])}
     for part, found in parts.items():

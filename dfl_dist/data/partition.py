@@ -101,7 +101,7 @@ def share_out(class_sizes: np.ndarray, num_clients: int, most: int, rng: np.rand
         amounts = fill(deal(class_sizes, num_clients, min(most, present, int(sizes.min())), rng), class_sizes, sizes)
         trade(amounts, most)
         found.append(amounts)
-    best = min(found, key=lambda amounts: (surplus(amounts, most).sum(), np.square(amounts).sum()))  # the most even
+    best = min(found, key=lambda amounts: badness(amounts, most))
     if surplus(best, most).any() and present <= num_clients * (most - 1) + 1:
         return pack(class_sizes, np.sort(sizes), most)
     return best
@@ -153,6 +153,12 @@ def fill(held: np.ndarray, class_sizes: np.ndarray, sizes: np.ndarray) -> np.nda
 def surplus(amounts: np.ndarray, most: int) -> np.ndarray:
     """How many classes more than `most` each client has: [clients]."""
     return np.maximum(np.count_nonzero(amounts, axis=1) - most, 0)  # type: ignore[no-any-return]
+
+
+def badness(amounts: np.ndarray, most: int) -> tuple[int, int, int]:
+    """What should be small: the classes too many of who has most of them, those of all, how uneven the pieces are."""
+    over = surplus(amounts, most)
+    return int(over.max()), int(over.sum()), int(np.square(amounts).sum())
 
 
 def trade(amounts: np.ndarray, most: int) -> None:

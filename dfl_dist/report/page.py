@@ -13,7 +13,7 @@ from dfl_dist.checkpoint import write_atomic
 from dfl_dist.config import SETTINGS, get, word
 from dfl_dist.report.groups import Group
 from dfl_dist.report.page_graphs import evenly, pack_graphs
-from dfl_dist.report.page_summary import COLUMNS, about, compare_group, headline, read_scores, state
+from dfl_dist.report.page_summary import about, columns, compare_group, headline, read_scores, state
 from dfl_dist.report.runs import Classes, Run
 from dfl_dist.report.statistics import curve
 
@@ -32,14 +32,14 @@ CURVES = (
 )
 
 
-def write_page(groups: Sequence[Group], path: Path) -> None:
-    """Write the page of some groups of runs, whole or not at all."""
-    write_atomic(path, render(groups).encode())
+def write_page(groups: Sequence[Group], path: Path, target: float | None = None) -> None:
+    """Write the page of some groups of runs, whole or not at all; it also tells when they reached a target."""
+    write_atomic(path, render(groups, target).encode())
 
 
-def render(groups: Sequence[Group]) -> str:
+def render(groups: Sequence[Group], target: float | None = None) -> str:
     """The page as text. Data goes in as JSON without any "<", so nothing in it can end the script or be markup."""
-    data = gather(groups)
+    data = gather(groups, target)
     parts = {
         "TITLE": html.escape(data["headline"]),
         "HEADLINE": html.escape(data["headline"]).replace(" %", "&nbsp;%").replace(" ± ", "&nbsp;±&nbsp;"),
@@ -52,7 +52,7 @@ def render(groups: Sequence[Group]) -> str:
     return first + "".join(parts[name] + rest for name, _, rest in filled)
 
 
-def gather(groups: Sequence[Group]) -> dict[str, Any]:
+def gather(groups: Sequence[Group], target: float | None) -> dict[str, Any]:
     """All that the page shows, as JSON can say it."""
     runs = [run for group in groups for run in group.runs]
     tables, held = gather_classes(runs)
@@ -60,25 +60,25 @@ def gather(groups: Sequence[Group]) -> dict[str, Any]:
     points = max(FEWEST_POINTS, min(MOST_POINTS, POINTS // max(1, len(groups))))
     return {
         "headline": headline(groups),
-        "columns": [{"label": label, "form": form} for label, form, _ in COLUMNS],
-        "groups": [compare_group(group) | {"curves": gather_curves(group, points)} for group in groups],
+        "columns": [{"label": label, "form": form} for label, form, _ in columns(target)],
+        "groups": [compare_group(group, target) | {"curves": gather_curves(group, points)} for group in groups],
         "settings": [[key, word(spec.default), spec.metadata["help"]] for key, spec in SETTINGS.items()],
         "classes": tables,
         "runs": [
-            {"group": member, "classes": place, **describe(run, len(runs))}
+            {"group": member, "classes": place, **describe(run, len(runs), target)}
             for run, member, place in zip(runs, members, held, strict=True)
         ],
     }
 
 
-def describe(run: Run, num_runs: int) -> dict[str, Any]:
+def describe(run: Run, num_runs: int, target: float | None) -> dict[str, Any]:
     """One run: what it was, what it reached, its graphs, settings and environment."""
     return {
         "name": run.folder.name or str(run.folder),
         "seed": run.config.seed,
         "state": state(run),
         "about": about(run),
-        "scores": read_scores(run),
+        "scores": read_scores(run, target),
         "overlap": run.config.overlap,
         "gossip_steps": run.config.graph.gossip_steps,
         "graph": pack_graphs(run, GRAPH_CHARS // num_runs),

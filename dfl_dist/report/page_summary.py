@@ -17,19 +17,24 @@ COLUMNS = (
     (f"mean of last {LAST_ROUNDS}", "percent", "last_accuracy"),
     ("test loss", "number", "test_loss"),
     ("clients’ own", "percent", "client_accuracy_mean"),
+    ("lowest client", "percent", "client_accuracy_min"),
+    ("highest client", "percent", "client_accuracy_max"),
     ("consensus", "number", "consensus_distance"),
+    ("lowest w", "number", "push_weight_min"),
+    ("highest w", "number", "push_weight_max"),
     ("sent", "bytes", "bytes_sent"),
     ("time", "seconds", "seconds"),
 )
 
 
-def read_scores(run: Run) -> dict[str, Any]:
+def read_scores(run: Run, target: float | None = None) -> dict[str, Any]:
     """What a run has reached, and after which rounds; None for what was not measured or is not finite."""
-    scores = asdict(measure(run, None))
+    scores = asdict(measure(run, target))
     each = next((line for line in reversed(run.lines) if "client_accuracy_mean" in line), None)
     best = (line for line in run.evaluated if finite(line, "test_accuracy") == scores["best_accuracy"])
     return scores | {
         "last_rounds": LAST_ROUNDS,
+        "target": target,
         "final_round": done(run.evaluated[-1]) if run.evaluated else None,
         "best_round": done(next(best)) if scores["best_accuracy"] is not None else None,
         "clients_round": done(each) if each else None,
@@ -37,11 +42,17 @@ def read_scores(run: Run) -> dict[str, Any]:
     }
 
 
-def compare_group(group: Group) -> dict[str, Any]:
+def columns(target: float | None) -> list[tuple[str, str, str]]:
+    """The columns of the table, with one more where an accuracy is to be reached."""
+    reached = [] if target is None else [(f"rounds to {100 * target:g} %", "number", "rounds_to_target")]
+    return [*COLUMNS, *reached]
+
+
+def compare_group(group: Group, target: float | None) -> dict[str, Any]:
     """A group's line in the table: over how many seeds, rounds done, and a mean and deviation for each column."""
-    summary = summarise(group, None)
+    summary = summarise(group, target)
     rounds = sorted({len(run.lines) for run in summary.runs})
-    spreads: list[Spread] = [getattr(summary.over_seeds, name) for _, _, name in COLUMNS]
+    spreads: list[Spread] = [getattr(summary.over_seeds, name) for _, _, name in columns(target)]
     return {
         "label": label(group),
         "seeds": len(summary.runs),
@@ -141,9 +152,15 @@ def tell_data(run: Run) -> str:
     ways = {
         "iid": "split evenly at random",
         "dirichlet": f"split by a Dirichlet distribution, α = {data.alpha:g}",
-        "shards": f"{data.classes_per_client} classes a client",
+        "shards": f"split by label, {data.classes_per_client} classes a client asked for",
     }
-    return f"{data_set(run)}, {ways.get(data.partition, data.partition)}"
+    parts = [
+        data_set(run),
+        f"the first {data.limit:,} training samples" if data.limit else "",
+        "cropped and mirrored by chance" if data.augment else "",
+        ways.get(data.partition, data.partition),
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def tell_clients(run: Run) -> str:

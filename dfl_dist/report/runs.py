@@ -63,7 +63,10 @@ def finite(line: dict[str, Any], key: str) -> float | None:
 
 def find_runs(folder: Path) -> list[Path]:
     """The folder itself if it is a run's, else the runs directly in it; refused where there is none."""
-    found = [path for path in (folder, *sorted(folder.glob("*/"))) if (path / "resolved.yaml").is_file()]
+    try:
+        found = [path for path in (folder, *sorted(folder.glob("*/"))) if (path / "resolved.yaml").is_file()]
+    except OSError as error:
+        raise refusal("run", folder, f"a folder that can be read ({error.strerror})") from error
     if not found:
         raise refusal("run", folder, "the folder of a run, such as runs/latest, or of several")
     return found[:1] if found[0] == folder else found

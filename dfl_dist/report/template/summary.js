@@ -15,6 +15,9 @@ function makeFacts({ scores }) {
     ["Sent in all", bytes(scores.bytes_sent), each(scores.bytes_sent, bytes)],
     ["Training time", seconds(scores.seconds), each(scores.seconds, seconds)],
   ];
+  if (scores.target !== null) {
+    facts.push([`Rounds to ${number(100 * scores.target)} %`, number(scores.rounds_to_target), "first evaluated so"]);
+  }
   return make("dl", { class: "facts" }, facts.map(([name, value, detail]) => make("div", {},
     make("dt", {}, name), make("dd", { class: "value" }, value), make("dd", { class: "detail" }, detail))));
 }
