@@ -132,12 +132,10 @@ def checkpoints(job: Job, parameters: int, layout: Layout) -> Checkpoints:
 
 def choose_backend(config: Config, world: World, layout: Layout, control: Control, model: FlatModel) -> str:
     """What carries the frames: the same on all ranks, so it takes all of them to know."""
-    hosted_here = sum(
-        bool(layout.blocks[rank])
-        for rank in range(world.rank - world.local_rank, world.rank - world.local_rank + world.local_size)
-    )
-    lacking = bool(layout.blocks[world.rank]) and (
-        model.params.device.type != "cuda" or hosted_here > torch.cuda.device_count()
+    first = world.rank - world.local_rank
+    hosted_here = sum(bool(layout.blocks[rank]) for rank in range(first, first + world.local_size))
+    lacking = bool(layout.blocks[world.rank]) and not runtime.has_gpu_alone(
+        model.params.device, hosted_here, torch.cuda.device_count()
     )
     everywhere = control.all_reduce(torch.tensor([int(lacking)]), "tell their devices")
     return runtime.choose_backend(config.backend, gpu_each=int(everywhere) == 0)
@@ -217,7 +215,7 @@ def make_coordinator(
     run_folder.cut_back(folder, job.rounds_done, job.scores_to_drop, weights)
     checkpoint.drop_after(folder, job.rounds_done)
     write_settings(job, backend=backend, device=devices[-1].split(":")[0], threads=int(threads[-1]))
-    tell_start(job, control.world_size, backend, devices[-1], clients.x.shape[1])
+    tell_start(job, backend, list(zip(hosts, devices, strict=True)), clients.x.shape[1])
     tell_graph(config, schedule)
     return Coordinator(
         control,

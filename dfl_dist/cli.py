@@ -8,6 +8,8 @@ from dfl_dist.config import ConfigError, refusal
 
 COMMANDS = {
     "algorithms": "the methods and the settings each stands for",
+    "doctor": "whether this machine, or all hosts of a job, can run it: versions, devices, network, disk",
+    "launch": "train through torchrun on one host or on several, with restarts and clean stops",
     "partition": "which client has how many samples of which class, without training",
     "report": "what runs have reached: tables, LaTeX, figures, one page",
     "sweep": "the runs of a grid, one after the other; finished ones are skipped, interrupted ones resumed",

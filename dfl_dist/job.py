@@ -134,7 +134,8 @@ def as_config_error() -> Iterator[None]:
 def open_folder(job: Job) -> Job:
     """Rank 0: make or reopen the run folder, with a sign in it by which the others know that they see it too."""
     try:
-        folder = job.folder or run_folder.claim(job.resolved.out, job.resolved.algorithm, job.resolved.data.name)
+        names = (job.resolved.out, job.resolved.algorithm, job.resolved.data.name)
+        folder = job.folder or run_folder.claim(*names, run_id())
         (folder / "STOP").unlink(missing_ok=True)
         facts = {"run": job.token, "start": job.start_id, "run_id": run_id()}
         run_folder.write_environment(folder, run_folder.read_environment(folder) | facts)

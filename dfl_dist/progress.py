@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -88,14 +88,18 @@ def tell_report(folder: Path) -> None:
         log.warning("the report could not be written; the run is complete without it", exc_info=True)
 
 
-def tell_start(job: Job, world_size: int, backend: str, device: str, parameters: int) -> None:
-    """Say once what begins here, on what, and where it is kept."""
+def tell_start(job: Job, backend: str, places: Sequence[tuple[str, str]], parameters: int) -> None:
+    """Say once what begins here, on what, and where it is kept; places: host and device of each rank."""
     config, shown = job.resolved, os.path.relpath(known(job.folder))
     log.info(
         "%s on %s: %s on %s (%s, %s), %s with %d parameters",
-        *(config.algorithm, config.data.name, count(known(config.num_clients), "client"), count(world_size, "rank")),
-        *(device, backend, config.model.name, parameters),
+        *(config.algorithm, config.data.name, count(known(config.num_clients), "client"), count(len(places), "rank")),
+        *(places[-1][1], backend, config.model.name, parameters),
     )
+    on_gpus = [place for place in places if place[1].startswith("cuda")]
+    if len(set(on_gpus)) < len(on_gpus):
+        ranks, gpus = count(len(on_gpus), "rank"), count(len(set(on_gpus)), "GPU")
+        log.info("%s share %s: models go over gloo, through pinned host memory", ranks, gpus)
     if job.checkpoint:
         log.info("goes on after %s in %s; anything recorded later is dropped", count(job.rounds_done, "round"), shown)
     else:

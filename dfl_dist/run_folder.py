@@ -116,14 +116,17 @@ def check_free(out: str | None) -> None:
         raise ConfigError(f"out: given {out}, which already holds a run, allowed: a new folder, or --resume {out}")
 
 
-def claim(out: str | None, algorithm: str, data: str) -> Path:
-    """Make the folder of a new run: the named one, or the next free one."""
+def claim(out: str | None, algorithm: str, data: str, run_id: str | None = None) -> Path:
+    """Make the folder of a new run: the named one, or one that this job took before a restart, or the next free one."""
     if out is not None:
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
         return folder.resolve()
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}-{data}")
     RUNS.mkdir(exist_ok=True)
+    for folder in RUNS.glob(f"{stem}-*") if run_id else ():
+        if not is_run(folder) and read_environment(folder).get("run_id") == run_id:
+            return folder.resolve()
     taken = [int(path.name[len(stem) + 1 :]) for path in RUNS.glob(f"{stem}-*") if path.name[len(stem) + 1 :].isdigit()]
     number = max(taken, default=0)
     while True:

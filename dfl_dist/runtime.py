@@ -1,8 +1,8 @@
 """The processes themselves: who I am, process groups, devices, threads, logging, signals, shutdown."""
 
-import itertools
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,10 +21,11 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from dfl_dist.config import LONGEST_TIMEOUT_S, ConfigError, refusal
-from dfl_dist.waiting import blaming
+from dfl_dist.waiting import PeerError, blaming
 
 STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
-CONNECTIONS = itertools.count()  # of this process, so far
+MEETING_POLL_S = 0.02
+STORES: dict["World", Any] = {}  # those that this process has opened
 SAME_PRESS_S = 1.0  # a terminal's Ctrl-C reaches a rank twice: once directly, once through torchrun
 
 
@@ -38,7 +38,7 @@ class World:
     local_rank: int = 0
     local_size: int = 1
     torchrun: bool = False
-    attempt: int = 0
+    host: int = 0  # torchrun's number for the host, which need not be the launch script's
 
     @classmethod
     def from_environment(cls) -> "World":
@@ -56,7 +56,7 @@ class World:
             local_rank=int(env.get("LOCAL_RANK", rank)),
             local_size=int(env.get("LOCAL_WORLD_SIZE", size)),
             torchrun=True,
-            attempt=int(env.get("TORCHELASTIC_RESTART_COUNT", 0)),
+            host=int(env.get("GROUP_RANK", 0)),
         )
 
 
@@ -82,29 +82,70 @@ def check_unconnected() -> None:
         raise ConfigError("a process group is there already, allowed: none before dfl_dist.train, which makes its own")
 
 
-@cache
-def open_store(world: World) -> Any:
+def open_store(world: World, timeout_s: float) -> Any:
     """Where the ranks meet; kept, since a second run of this process meets there too, and rank 0 may be its host."""
     if not world.torchrun:
         return dist.HashStore()  # type: ignore[attr-defined]
-    with blaming("rank 0 to plan the run", STARTUP_TIMEOUT_S):
-        timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
-        store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
-    return store
+    if world not in STORES:
+        with blaming("rank 0 to plan the run", timeout_s):
+            timeout = timedelta(seconds=timeout_s)
+            STORES[world], _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
+    return STORES[world]
 
 
 def connect(world: World) -> None:
     """Make the control group: gloo, all ranks."""
-    timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
-    # A restarted torchrun keeps its store, with the addresses of the attempt before in it; so does a second run.
-    prefix = f"dfl_dist/{world.attempt}/{next(CONNECTIONS)}"
-    store = dist.PrefixStore(prefix, open_store(world))  # type: ignore[attr-defined]
-    store.set(f"here/{world.rank}", "")
-    for rank in range(world.size):
-        with blaming(f"rank {rank} to {'start' if rank else 'plan the run'}", STARTUP_TIMEOUT_S):
-            store.wait([f"here/{rank}"], timeout)
+    make_group(world, meet(world, open_store(world, STARTUP_TIMEOUT_S), STARTUP_TIMEOUT_S))
+
+
+def make_group(world: World, store: Any) -> None:
+    """The control group of ranks that have met."""
     longest = timedelta(seconds=LONGEST_TIMEOUT_S)  # every wait has its own, shorter one
     dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=longest)
+
+
+def meet(world: World, store: Any, timeout_s: float) -> Any:
+    """A store of this very start, once all ranks are there.
+
+    A restarted torchrun keeps its store, with all that the ranks of the start before have left there; a second run of
+    a script finds what the first has left. So each rank says hello with a word that nobody used before, and rank 0
+    answers it with the name of this start. torchrun's own count of restarts does not name it: with several hosts, each
+    counts its own.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    if world.rank == 0:
+        name = secrets.token_hex(8)
+        here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
+        here.set("here/0", "")
+        welcome(world, store, here, name, timeout_s)
+        return here
+    word = secrets.token_hex(8)
+    store.set(f"dfl_dist/hello/{world.rank}", word)
+    with blaming("rank 0 to plan the run", timeout_s):
+        store.wait([f"dfl_dist/start/{word}"], timeout)
+        name = store.get(f"dfl_dist/start/{word}").decode()
+    here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
+    here.set(f"here/{world.rank}", "")
+    for rank in range(world.size):
+        with blaming(f"rank {rank} to start", timeout_s):
+            here.wait([f"here/{rank}"], timeout)
+    return here
+
+
+def welcome(world: World, store: Any, here: Any, name: str, timeout_s: float) -> None:
+    """Rank 0: tell every rank that says hello the name of this start, until all have come."""
+    missing, answered, end = list(range(1, world.size)), set(), time.monotonic() + timeout_s
+    while missing:
+        for rank in missing:
+            if store.check([f"dfl_dist/hello/{rank}"]):
+                word = store.get(f"dfl_dist/hello/{rank}").decode()  # one of the start before is answered in vain
+                if word not in answered:
+                    store.set(f"dfl_dist/start/{word}", name)
+                    answered.add(word)
+        missing = [rank for rank in missing if not here.check([f"here/{rank}"])]
+        if missing and time.monotonic() > end:
+            raise PeerError(f"waited for rank {missing[0]} to start: nothing came within {timeout_s:g} s")
+        time.sleep(MEETING_POLL_S if missing else 0)
 
 
 def data_group(
@@ -113,11 +154,12 @@ def data_group(
     """Make the data group: the ranks that host clients. Every rank calls this."""
     # gloo's waits have their own timeouts, so this one is for connecting; NCCL's watchdog knows no other.
     timeout = timedelta(seconds=timeout_s if backend == "nccl" else max(timeout_s, STARTUP_TIMEOUT_S))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # NCCL takes the present one
     group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timeout, backend=backend)
     if backend == "nccl" and dist.get_rank() in client_ranks:
-        dist.all_reduce(
-            torch.zeros(1, device=device), group=group
-        )  # its first point-to-point call must involve every rank
+        # Its first point-to-point call must involve every rank, so there is something else before it.
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
     return group
 
 
@@ -133,6 +175,11 @@ def choose_device(wanted: str, *, gpus: int, index: int) -> torch.device:
     if wanted == "cpu" or gpus == 0 or index < 0:
         return torch.device("cpu")
     return torch.device("cuda", index % gpus)
+
+
+def has_gpu_alone(device: torch.device, client_ranks: int, gpus: int) -> bool:
+    """Whether a rank shares its GPU with nobody, given how many ranks of its host have clients, and its GPUs."""
+    return device.type == "cuda" and client_ranks <= gpus
 
 
 def choose_backend(wanted: str, *, gpu_each: bool) -> str:

@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from dfl_dist import assemble, run_folder, runtime
+from dfl_dist import assemble, launched, run_folder, runtime
 from dfl_dist.arguments import from_script, parse
 from dfl_dist.build import Own
 from dfl_dist.config import Config, ConfigError, known
 from dfl_dist.control import Control
 from dfl_dist.evaluate import EvalSchedule, Evaluator
 from dfl_dist.job import Job, make_schedule
+from dfl_dist.launched import Launcher
 from dfl_dist.layout import spread
 from dfl_dist.progress import tell_report
 from dfl_dist.rounds import Rounds, RunFaultError
@@ -39,26 +40,35 @@ class Result:
     folder: Path
     rounds: int
     scores: dict[str, float]
+    finished: bool  # whether these were all the rounds that were asked for
 
 
-def run(given: Callable[[], Mapping[str, Any]], world: World, own: Own, *, script: bool = False) -> Result:
+def run(
+    given: Callable[[], Mapping[str, Any]],
+    world: World,
+    own: Own,
+    *,
+    heard_by_all: bool,
+    on_folder: Callable[[Path], None] = lambda folder: None,
+) -> Result:
     """One run on this rank: settings, which rank 0 alone reads, groups, data and model, rounds, results.
 
-    What rank 0 refuses it refuses before there is any group, and ends the job; in a `script` all ranks are to hear it.
+    What rank 0 refuses it refuses before there is any group, and ends the job, unless all ranks are to hear it.
     """
     planned, built, refused = None, None, None
     try:
         planned, built = lead(given(), world, own) if world.rank == 0 else (None, None)
     except ConfigError as error:
-        if not script:
+        if not heard_by_all:
             raise
         refused = str(error)
     runtime.connect(world)
     control = Control(rank=world.rank, world_size=world.size, timeout_s=runtime.STARTUP_TIMEOUT_S)
-    if script and (problem := control.agree(refused, "plan the run")):
+    if heard_by_all and (problem := control.agree(refused, "plan the run")):
         raise ConfigError(problem)
     job = Job.from_text(control.broadcast_text(planned.to_text() if planned else "", "what to run"))
     config, folder = job.resolved, known(job.folder)
+    on_folder(folder)
     control.timeout_s = max(runtime.STARTUP_TIMEOUT_S, config.timeout_s)
     layout = spread(known(config.num_clients), world.size, coordinator=config.rank0 == "coordinator")
     together(control, lambda: run_folder.check_seen(folder, job.start_id))
@@ -100,7 +110,7 @@ def run(given: Callable[[], Mapping[str, Any]], world: World, own: Own, *, scrip
     rounds.finish()
     if coordinator and config.report:
         tell_report(folder)
-    return Result(folder, rounds.done, result.scores)
+    return Result(folder, rounds.done, result.scores, finished=rounds.done == config.rounds)
 
 
 def train(
@@ -121,7 +131,7 @@ def train(
     runtime.check_unconnected()
     try:
         with runtime.signals_restored():
-            return run(lambda: from_script(config), world, Own(model, data, on_round), script=True)
+            return run(lambda: from_script(config), world, Own(model, data, on_round), heard_by_all=True)
     finally:
         runtime.disconnect()
 
@@ -129,17 +139,21 @@ def train(
 def main(argv: list[str] | None = None) -> int:
     """The command line: one line and exit code 2 for a user's mistake; everything else that fails names its rank."""
     argv = sys.argv[1:] if argv is None else argv
-    code, world = 0, World()
+    code, world, launcher = 0, World(), Launcher()
     try:
         world = World.from_environment()
+        launcher = Launcher.from_environment(world.local_rank)
         runtime.set_up_logging(world.rank)
         if world.rank > 0 and {"-h", "--help"} & set(argv):
             return 0
-        run(lambda: parse(argv), world, Own())
+        result = run(lambda: parse(argv), world, Own(), heard_by_all=launcher.is_there, on_folder=launcher.tell_folder)
+        launcher.tell_ending(launched.FINISHED if result.finished else launched.STOPPED)
     except (ConfigError, RunFaultError) as error:  # all ranks know, and leave together
         if world.rank == 0:
             print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
-        code = 2 if isinstance(error, ConfigError) else 1
+        ending = launched.REFUSED if isinstance(error, ConfigError) else launched.FAILED
+        launcher.tell_ending(ending)
+        code = 0 if launcher.is_there else launched.EXIT_CODES[ending]
     except PeerError as error:
         log.error("%s", error)
         leave_at_once(1)

@@ -133,7 +133,7 @@ class GlooTransport:
         tag, round_idx = self._tag(self.exchanges), self.coming[-1].round_idx
         sends: list[tuple[str, Waitable, Tensor]] = []
         for receiver, frame in frames:
-            host = frame.buffer.cpu()  # the same buffer where it is on the host already
+            host = self._on_host(frame.buffer)
             what = f"rank {receiver} to take the frame of round {round_idx}"
             with blaming(what, self.timeout_s):
                 work = dist.isend(host, dst=receiver, group=self.group, tag=tag)
@@ -177,7 +177,15 @@ class GlooTransport:
             return self.free.pop(index)
         if self.free:
             self.free.pop()
-        return torch.empty(num_bytes, dtype=torch.uint8)
+        return self._host_buffer(num_bytes)
+
+    def _on_host(self, buffer: Tensor) -> Tensor:
+        """The buffer itself where it is on the host, else a copy there."""
+        return buffer if buffer.device.type == "cpu" else self._host_buffer(len(buffer)).copy_(buffer)
+
+    def _host_buffer(self, num_bytes: int) -> Tensor:
+        """Room on the host; pinned where it is for a GPU's frames, so that they are copied at full speed."""
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
 
     @staticmethod
     def _tag(exchange: int) -> int:

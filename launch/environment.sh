@@ -15,8 +15,15 @@ prepare_environment() {
     echo "launch: $python is $("$python" --version 2>&1), needed: Python 3.10 or newer (set PYTHON to one)" >&2
     exit 2
   }
-  echo "launch: installing into ${venv#"$PWD"/} (once)" >&2
-  [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
-  echo "$wanted" >"$stamp"
+  # Hosts that share this folder may come here at the same time: one installs, the others wait for it.
+  mkdir -p "$venv"
+  exec 9>"$venv/.lock"
+  ! command -v flock >/dev/null || flock --timeout 1800 9
+  if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+    echo "launch: installing into ${venv#"$PWD"/} (once)" >&2
+    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
+    echo "$wanted" >"$stamp"
+  fi
+  exec 9>&-
 }

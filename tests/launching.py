@@ -106,6 +106,11 @@ def torchrun(world_size: int, *arguments: str) -> list[str]:
     return [*prefix, "-m", "dfl_dist.train", *arguments]
 
 
+def dfl_dist(*words: str) -> list[str]:
+    """The command `dfl-dist` as a user types it."""
+    return [sys.executable, "-c", "import sys; from dfl_dist.cli import main; sys.exit(main())", *words]
+
+
 def train(
     world_size: int, out: Path, *arguments: str, target: str = "dfl_dist.train:main", timeout_s: float = TIMEOUT_S
 ) -> Path:

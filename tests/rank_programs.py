@@ -1,7 +1,9 @@
 """What the ranks of some tests run, called through ranks.py; each returns 0 when all is as it should be."""
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -10,8 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dfl_dist import clients, exchange, runtime
+from dfl_dist import checkpoint, clients, exchange, runtime, start
 from dfl_dist.control import Control, Decision, Plan
+from dfl_dist.evaluate import Evaluator
 from dfl_dist.layout import Routes, routes, spread
 from dfl_dist.randomness import stream
 from dfl_dist.runtime import World
@@ -231,6 +234,61 @@ def lose_mass(arguments: list[str]) -> int:
 
     exchange.PushSum.mix = forget  # type: ignore[method-assign]
     return main(arguments)
+
+
+def killed(arguments: list[str]) -> int:
+    """The trainer, of which one rank is killed once: MOMENT RANK COUNT, the moment the COUNT-th time that it comes."""
+    moment, rank, count, *arguments = arguments
+    if os.environ["RANK"] == rank and not Path("killed").exists():
+        coming = iter(range(int(count) - 1, -1, -1))
+        owner, name = MOMENTS[moment]
+        original = getattr(owner, name)
+
+        def at_that_moment(*words, **options):  # type: ignore[no-untyped-def]
+            if next(coming) == 0:
+                Path("killed").touch()
+                if moment == "local steps":  # in the midst of them
+                    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGKILL)).start()
+                else:
+                    if moment == "frames pushed":
+                        original(*words, **options)
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return original(*words, **options)
+
+        setattr(owner, name, at_that_moment)
+    return main(arguments)
+
+
+def meet_again(arguments: list[str]) -> int:
+    """Meet in a store in which ranks of an earlier start have left their words, three times in one process."""
+    world = World.from_environment()
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(world.rank)
+    store = runtime.open_store(world, 60.0)
+    if world.rank == 0:
+        for rank in range(1, world.size):
+            store.set(f"dfl_dist/hello/{rank}", "an old word")
+        store.set("dfl_dist/start/an old word", "an old start")
+        store.set("ready", "")
+    store.wait(["ready"])
+    for _ in range(3):
+        runtime.connect(world)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        assert total.item() == world.size
+        runtime.disconnect()
+    return 0
+
+
+MOMENTS: dict[str, tuple[object, str]] = {
+    "start": (start, "load_clients"),
+    "local steps": (clients.Clients, "step"),
+    "frames pushed": (GlooTransport, "push"),
+    "sum": (exchange.PushSum, "mix"),
+    "evaluation": (Evaluator, "evaluate"),
+    "a client's file": (checkpoint, "write_atomic"),
+    "manifest": (checkpoint, "write_manifest"),
+    "old checkpoints": (checkpoint, "prune"),
+}
 
 
 def tell_who_decoded(arguments: list[str]) -> int:

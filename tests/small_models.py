@@ -1,5 +1,8 @@
 """Models for tests, reached by import path."""
 
+import os
+import time
+
 from torch import Tensor, nn
 
 
@@ -32,3 +35,16 @@ class Fragile(nn.Linear):
 
 def fragile() -> nn.Module:
     return Fragile(64, 10)
+
+
+class Slow(nn.Linear):
+    """Takes as long for a training pass as the environment says; its numbers are the same however long that is."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            time.sleep(float(os.environ.get("DFL_TEST_PASS_S", "0")))
+        return super().forward(inputs)
+
+
+def slow() -> nn.Module:
+    return Slow(64, 10)

@@ -25,6 +25,16 @@ def test_the_next_free_folder_is_taken(tmp_path: Path) -> None:
     assert run_folder.claim("deep/down", "sgp", "digits") == tmp_path / "deep" / "down"
 
 
+def test_a_job_restarted_before_its_run_began_takes_its_folder_again(tmp_path: Path) -> None:
+    first = run_folder.claim(None, "sgp", "digits", "torchrun-a")
+    run_folder.write_environment(first, {"run_id": "torchrun-a"})
+    assert run_folder.claim(None, "sgp", "digits", "torchrun-a") == first
+    assert run_folder.claim(None, "sgp", "digits", "torchrun-b") != first
+    assert run_folder.claim(None, "sgp", "digits") != first
+    (first / "resolved.yaml").touch()
+    assert run_folder.claim(None, "sgp", "digits", "torchrun-a") != first, "by then it is a run"
+
+
 def test_latest_follows_runs_in_runs_only(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run_folder.point_latest(run_folder.claim(f"runs/{name}", "sgp", "digits"))

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import Finished, assert_same_run, lines, run, running, wait_for_rounds
+from launching import Finished, assert_same_run, dfl_dist, lines, run, running, wait_for_rounds
 
 from dfl_dist.arguments import parse
 from dfl_dist.cli import main
@@ -40,9 +40,7 @@ CELLS = ["dfedsgpsm-seed0", "dfedsgpsm-seed1", "osgp-seed0", "osgp-seed1"]
 
 
 def sweep(*arguments: str) -> list[str]:
-    """The command that a user types."""
-    call = "import sys; from dfl_dist.cli import main; sys.exit(main())"
-    return [sys.executable, "-c", call, "sweep", "g.yaml", *arguments]
+    return dfl_dist("sweep", "g.yaml", *arguments)
 
 
 def table(done: Finished) -> list[list[str]]:

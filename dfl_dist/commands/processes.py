@@ -13,6 +13,7 @@ from types import FrameType
 from typing import IO
 
 POLL_S = 0.25
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GONE_WITHIN_S = 30.0  # the kernel takes a killed process away, unless a disk or a driver holds it
 
 
@@ -69,16 +70,21 @@ class Interrupt:
         self.number = self.number or number
 
 
+def catch() -> Interrupt:
+    """Catch the signals that end a command, those that are ignored (nohup) excepted, for as long as it lives."""
+    interrupt = Interrupt()
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt.remember)
+    return interrupt
+
+
 @contextlib.contextmanager
 def caught() -> Iterator[Interrupt]:
-    """Catch the signals that end a command, those that are ignored (nohup) excepted."""
-    interrupt, numbers = Interrupt(), (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
+    """The same for a while."""
+    before = {number: signal.getsignal(number) for number in ENDING}
     try:
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:
-                signal.signal(number, interrupt.remember)
-        yield interrupt
+        yield catch()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

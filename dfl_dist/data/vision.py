@@ -4,6 +4,8 @@ import sys
 
 import torch
 
+declared = False  # whether its operators had to be declared here
+
 try:
     import torchvision
 except RuntimeError as error:
@@ -17,4 +19,6 @@ except RuntimeError as error:
     operators.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")  # type: ignore[no-untyped-call]
     import torchvision
 
-__all__ = ["torchvision"]
+    declared = True
+
+__all__ = ["declared", "torchvision"]

@@ -1,0 +1,87 @@
+"""`torchrun --max-restarts`: a rank is killed at any moment, and the run ends with the bits of one that was not."""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launching import TESTS, Running, assert_same_run, lines, ranks, run, running, train, wait_for_rounds
+
+ROUNDS = 12
+SETTINGS = ("--rounds", str(ROUNDS), "--local.epochs", "1", "--checkpoint.every", "3", "--eval.every", "4")
+SETTINGS += ("--graph.out_degree", "1", "--report", "false", "--timeout_s", "30")
+
+
+def torchrun(*program: str) -> list[str]:
+    restarts = ["--standalone", "--nproc_per_node=3", "--max-restarts=3"]
+    return [sys.executable, "-m", "torch.distributed.run", *restarts, *program]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(1, tmp_path_factory.mktemp("undisturbed") / "run", "--num_clients", "3", *SETTINGS)
+
+
+def assert_same_end(undisturbed: Path, cwd: Path) -> None:
+    """In the one folder that the run has chosen for itself."""
+    (folder,) = [path for path in (cwd / "runs").iterdir() if not path.is_symlink()]
+    assert_same_run(undisturbed, folder, ROUNDS)
+    assert "test_accuracy" in lines(folder / "metrics.jsonl")[-1]
+    assert (folder / "model.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("moment", "rank", "count"),
+    [
+        ("start", 1, 1),
+        ("local steps", 0, 8),
+        ("local steps", 2, 5),
+        ("frames pushed", 0, 6),
+        ("sum", 1, 11),
+        ("evaluation", 2, 2),
+        ("a client's file", 1, 3),
+        ("manifest", 0, 3),
+        ("old checkpoints", 0, 4),
+    ],
+)
+def test_a_rank_killed_at_this_moment(undisturbed: Path, tmp_path: Path, moment: str, rank: int, count: int) -> None:
+    program = (str(TESTS / "rank_programs.py"), "killed", moment, str(rank), str(count))
+    done = run(torchrun(*program, *SETTINGS), tmp_path)
+    assert done.code == 0, done.err
+    assert (tmp_path / "killed").exists(), "the moment never came"
+    assert_same_end(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_rank_killed_at_any_moment(undisturbed: Path, tmp_path: Path, seed: int) -> None:
+    """From outside, two times, after so much of the run as the dice say."""
+    dice = random.Random(seed)
+    folder = tmp_path / "runs" / "dfedsgpsm-digits-001"
+    with running(torchrun("-m", "dfl_dist.train", *SETTINGS), tmp_path) as job:
+        for rounds in sorted(dice.sample(range(1, ROUNDS - 2), 2)):
+            wait_for_rounds(folder, rounds)
+            time.sleep(0.1 * dice.random())
+            victim = dice.choice(rank_pids(job))
+            os.kill(victim, signal.SIGKILL)
+            while victim in job.members():
+                time.sleep(0.01)
+        done = job.finish()
+    assert done.code == 0, done.err
+    assert_same_end(undisturbed, tmp_path)
+
+
+def rank_pids(job: Running) -> list[int]:
+    """The processes that are ranks."""
+    found: list[int] = []
+    while not found:  # they may just be started again
+        found = [pid for pid in job.members() if b"\0LOCAL_RANK=" in Path(f"/proc/{pid}/environ").read_bytes()]
+    return found
+
+
+def test_ranks_meet_though_their_hosts_have_counted_other_restarts(tmp_path: Path) -> None:
+    """Words of the ranks that were there before are still in the store, and torchrun's counts differ."""
+    done = run(ranks(3, "rank_programs:meet_again"), tmp_path)
+    assert done.code == 0, done.err
