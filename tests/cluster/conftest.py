@@ -1,0 +1,71 @@
+"""Clusters made for these tests on one machine: a SLURM, hosts in network namespaces, a Docker engine.
+
+They need root and programs that are not Python's, so they run only where DFL_CLUSTER asks for them, as .ci/run does.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import engine
+import hosts
+import pytest
+import slurm
+from launching import TESTS, train
+
+MODEL = ("--model.name", "small_models:slow", "--local.steps", "1", "--graph.out_degree", "1", "--report", "false")
+
+
+def skip_unless(reason: str | None) -> None:
+    if os.environ.get("DFL_CLUSTER") != "1":
+        pytest.skip("DFL_CLUSTER=1 is not set: it starts services of its own, as root")
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands and models of these tests, and no job of another SLURM around them."""
+    for name in [name for name in os.environ if name.startswith(("SLURM", "TORCHELASTIC_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[slurm.Slurm]:
+    skip_unless(slurm.missing())
+    with slurm.running_slurm(tmp_path / "slurm") as found:
+        yield found
+
+
+@pytest.fixture
+def four_hosts() -> Iterator[list[hosts.Host]]:
+    skip_unless(hosts.missing())
+    with hosts.running_hosts(4) as found:
+        yield found
+
+
+@pytest.fixture
+def docker() -> Iterator[engine.Engine]:
+    skip_unless(engine.missing())
+    folder = Path(tempfile.mkdtemp(prefix="dfl-engine-"))  # sockets must have short names
+    with engine.running_engine(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder to start jobs from, with the launch scripts in it as they are shipped."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "launch").symlink_to(TESTS.parent / "launch")
+    return folder
+
+
+def undisturbed(folder: Path, clients: int, rounds: int, *arguments: str) -> Path:
+    """The same run in one process on this machine, where nothing happens to it."""
+    layout = ("--num_clients", str(clients), "--rounds", str(rounds))
+    return train(1, folder / "undisturbed", *layout, *MODEL, *arguments)
