@@ -4,13 +4,15 @@
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
 
+# Whether what is wanted was installed; without an extra, an installation with one is as good.
+is_installed() {
+  if [ -n "$1" ]; then grep -qsx "$2" "$venv/.installed-$1"; else grep -qsx "$2" "$venv"/.installed*; fi
+}
+
 prepare_environment() {
-  local extra="${1:-}" python="${PYTHON:-python3}" wanted stamp
-  stamp="$venv/.installed${extra:+-$extra}"
+  local extra="${1:-}" python="${PYTHON:-python3}" wanted
   wanted="$(cat "$root/setup.cfg" "$root/pyproject.toml" "$root/constraints.txt" | cksum)"
-  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
-    return
-  fi
+  ! is_installed "$extra" "$wanted" || return 0
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
     echo "launch: $python is $("$python" --version 2>&1), needed: Python 3.10 or newer (set PYTHON to one)" >&2
     exit 2
@@ -19,11 +21,11 @@ prepare_environment() {
   mkdir -p "$venv"
   exec 9>"$venv/.lock"
   ! command -v flock >/dev/null || flock --timeout 1800 9
-  if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+  if ! is_installed "$extra" "$wanted"; then
     echo "launch: installing into ${venv#"$PWD"/} (once)" >&2
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
-    echo "$wanted" >"$stamp"
+    echo "$wanted" >"$venv/.installed${extra:+-$extra}"
   fi
   exec 9>&-
 }

@@ -25,3 +25,17 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unpacked = tmp_path_factory.mktemp("data")
     subprocess.run([sys.executable, str(PACKED), str(unpacked)], check=True, timeout=200, stdout=subprocess.DEVNULL)
     return unpacked
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests on clusters were run and which were skipped, and why."""
+    found: dict[str, str] = {}
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(outcome, []):
+            if report.nodeid.startswith("tests/cluster/"):
+                reason = f": {report.longrepr[2].removeprefix('Skipped: ')}" if outcome == "skipped" else ""
+                found[report.nodeid.partition("cluster/")[2]] = f"{outcome}{reason}"
+    if found:
+        terminalreporter.section("tests on clusters")
+        for name, text in found.items():
+            terminalreporter.line(f"{name}: {text}")

@@ -12,7 +12,8 @@ from ranks import free_port
 
 from dfl_dist import launched
 from dfl_dist.cli import main
-from dfl_dist.commands.launch import read
+from dfl_dist.commands.launch import find_way, read
+from dfl_dist.config import ConfigError
 
 SMALL = ("--model.name", "small_models:slow", "--local.steps", "1", "--report", "false")
 
@@ -149,15 +150,24 @@ def test_a_mistake_on_the_command_line_starts_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dfl_dist.commands.launch.start_torchrun", None)
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
-    try:
-        assert main(["launch", *arguments]) == 2
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), before, strict=True):
-            signal.signal(number, handler)
+    assert main(["launch", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"dfl-dist: {line}")
     assert said.count("\n") == 1
+
+
+def test_an_interface_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    assert find_way("a name that nobody asks for") == (
+        "127.0.0.1",
+        {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"},
+    )
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib7")
+    with pytest.raises(
+        ConfigError, match=r"GLOO_SOCKET_IFNAME: given ib7, allowed: one that is up .* lo \(127.0.0.1\)"
+    ):
+        find_way("127.0.0.1")
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

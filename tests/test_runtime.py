@@ -57,6 +57,25 @@ def test_device_of_a_rank(wanted: str, gpus: int, index: int, device: str) -> No
     assert runtime.choose_device(wanted, gpus=gpus, index=index) == torch.device(device)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "client_ranks", "wanted", "devices", "backend"),
+    [
+        (0, 4, "auto", ["cpu"] * 4, "gloo"),
+        (4, 4, "auto", ["cuda:0", "cuda:1", "cuda:2", "cuda:3"], "nccl"),
+        (8, 2, "auto", ["cuda:0", "cuda:1"], "nccl"),
+        (2, 4, "auto", ["cuda:0", "cuda:1", "cuda:0", "cuda:1"], "gloo"),
+        (4, 4, "cpu", ["cpu"] * 4, "gloo"),
+    ],
+)
+def test_devices_and_backend_of_a_host(
+    gpus: int, client_ranks: int, wanted: str, devices: list[str], backend: str
+) -> None:
+    found = [runtime.choose_device(wanted, gpus=gpus, index=index) for index in range(client_ranks)]
+    assert [str(device) for device in found] == devices
+    alone = [runtime.has_gpu_alone(device, client_ranks, gpus) for device in found]
+    assert runtime.choose_backend("auto", gpu_each=all(alone)) == backend
+
+
 def test_backend_follows_the_gpus() -> None:
     assert runtime.choose_backend("auto", gpu_each=True) == "nccl"
     assert runtime.choose_backend("auto", gpu_each=False) == "gloo"

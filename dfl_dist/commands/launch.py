@@ -14,9 +14,9 @@ from pathlib import Path
 from dfl_dist import launched
 from dfl_dist.arguments import parse
 from dfl_dist.commands.options import split
-from dfl_dist.commands.processes import Interrupt, catch, follow, hand_on, start_torchrun
+from dfl_dist.commands.processes import Interrupt, caught, follow, hand_on, ignore, start_torchrun
 from dfl_dist.config import ConfigError, refusal
-from dfl_dist.network import towards
+from dfl_dist.network import Interface, interfaces, towards
 from dfl_dist.tables import show
 
 OPTIONS = {
@@ -72,8 +72,7 @@ def main(argv: list[str]) -> int:
         print(help_text())
         return 0
     launch = read(argv)
-    interrupt = catch()  # to the very end: when the work is done, a signal must not take its exit code away
-    with contextlib.ExitStack() as stack:
+    with caught() as interrupt, contextlib.ExitStack() as stack:
         status = Path(launch.status or stack.enter_context(tempfile.TemporaryDirectory(prefix="dfl_dist-")))
         make_folder("status", status)
         launched.forget(status)
@@ -155,6 +154,7 @@ def run(launch: Launch, status: Path, interrupt: Interrupt) -> int:
 
     code = follow(process, f"{MARK}={mark[MARK]}", interrupt, stop=stop)
     ending, stopped_by = launched.ending(status), interrupt.number
+    ignore()  # the work is done: a signal that comes now must not take its exit code away
     if launch.hosts > 1 and launch.host > 0:
         wait_for_head_to_leave(launch)
     if ending in (launched.REFUSED, launched.FAILED):
@@ -166,12 +166,17 @@ def run(launch: Launch, status: Path, interrupt: Interrupt) -> int:
 
 def find_way(head: str) -> tuple[str, dict[str, str]]:
     """This host's address on the way to the head, and the interface that gloo and NCCL are to use."""
-    if given := os.environ.get(INTERFACES[0]):
-        interface, address = given, towards(head).address
-    else:
-        found = towards(head)
-        interface, address = found.name, found.address
-    return address, {name: os.environ.get(name, interface) for name in INTERFACES}
+    given = os.environ.get(INTERFACES[0])
+    found = named(given) if given else towards(head)
+    return found.address, {name: os.environ.get(name, found.name) for name in INTERFACES}
+
+
+def named(name: str) -> Interface:
+    """The interface that somebody has chosen."""
+    have = interfaces()
+    if name not in {one.name for one in have}:
+        raise refusal(INTERFACES[0], name, f"one that is up and has an IPv4 address: {', '.join(map(str, have))}")
+    return next(one for one in have if one.name == name)
 
 
 def make_folder(key: str, folder: Path) -> None:

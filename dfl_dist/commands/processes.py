@@ -70,24 +70,25 @@ class Interrupt:
         self.number = self.number or number
 
 
-def catch() -> Interrupt:
-    """Catch the signals that end a command, those that are ignored (nohup) excepted, for as long as it lives."""
-    interrupt = Interrupt()
-    for number in ENDING:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupt.remember)
-    return interrupt
-
-
 @contextlib.contextmanager
 def caught() -> Iterator[Interrupt]:
-    """The same for a while."""
-    before = {number: signal.getsignal(number) for number in ENDING}
+    """Catch the signals that end a command, those that are ignored (nohup) excepted."""
+    interrupt, before = Interrupt(), {number: signal.getsignal(number) for number in ENDING}
     try:
-        yield catch()
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, interrupt.remember)
+        yield interrupt
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, handler)
+
+
+def ignore() -> None:
+    """Ignore those signals from now on, to the very end of the process."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def hand_on(process: "subprocess.Popen[bytes]", number: int) -> None:

@@ -8,7 +8,7 @@ from conftest import MODEL, undisturbed
 from launching import assert_same_run, lines
 from slurm import Slurm
 
-ROUNDS = 280
+ROUNDS = 140
 SCRIPT = "launch/slurm/train.sbatch"
 
 
@@ -16,10 +16,10 @@ SCRIPT = "launch/slurm/train.sbatch"
 def test_a_job_whose_time_is_up_is_queued_again_and_ends_with_the_same_bits(
     cluster: Slurm, project: Path, tmp_path: Path
 ) -> None:
-    """Four ranks on two nodes; the limit of two minutes is never enough for all rounds."""
-    rounds = ("--rounds", str(ROUNDS), "--checkpoint.every", str(ROUNDS), "--eval.every", "70")
+    """Four ranks on two nodes; the limit of a minute is not enough for all rounds."""
+    rounds = ("--rounds", str(ROUNDS), "--checkpoint.every", str(ROUNDS), "--eval.every", "35")
     cluster.environment.update({"DFL_HEAD": "127.0.0.1", "DFL_TEST_PASS_S": "0.1"})
-    limit = ("--nodes=2", "--ntasks-per-node=2", "--time=2", "--signal=B:USR1@85")
+    limit = ("--nodes=2", "--ntasks-per-node=2", "--time=1", "--signal=B:USR1@35")
     job = cluster.submit(*limit, SCRIPT, *rounds, *MODEL, cwd=project)
     ended = cluster.wait(job, 500)
     told = (project / f"dfl_dist-{job}.out").read_text()
