@@ -14,13 +14,18 @@ import hosts
 import pytest
 import slurm
 from launching import TESTS, train
+from needs import missing
 
 MODEL = ("--model.name", "small_models:slow", "--local.steps", "1", "--graph.out_degree", "1", "--report", "false")
 
 
-def skip_unless(reason: str | None) -> None:
+@pytest.fixture(scope="session")
+def asked_for() -> None:
     if os.environ.get("DFL_CLUSTER") != "1":
         pytest.skip("DFL_CLUSTER=1 is not set: it starts services of its own, as root")
+
+
+def skip_for(reason: str | None) -> None:
     if reason:
         pytest.skip(reason)
 
@@ -35,22 +40,22 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[slurm.Slurm]:
-    skip_unless(slurm.missing())
+def cluster(asked_for: None, tmp_path: Path) -> Iterator[slurm.Slurm]:
+    skip_for(missing("a SLURM", slurm.PROGRAMS))
     with slurm.running_slurm(tmp_path / "slurm") as found:
         yield found
 
 
 @pytest.fixture
-def four_hosts() -> Iterator[list[hosts.Host]]:
-    skip_unless(hosts.missing())
+def four_hosts(asked_for: None) -> Iterator[list[hosts.Host]]:
+    skip_for(missing("a network", hosts.PROGRAMS) or hosts.none_to_be_had())
     with hosts.running_hosts(4) as found:
         yield found
 
 
 @pytest.fixture
-def docker() -> Iterator[engine.Engine]:
-    skip_unless(engine.missing())
+def docker(asked_for: None) -> Iterator[engine.Engine]:
+    skip_for(missing("a Docker engine", engine.PROGRAMS))
     folder = Path(tempfile.mkdtemp(prefix="dfl-engine-"))  # sockets must have short names
     with engine.running_engine(folder) as found:
         yield found

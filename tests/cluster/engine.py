@@ -15,14 +15,6 @@ BASE = "dfl-base:test"
 READY_WITHIN_S = 60.0
 
 
-def missing() -> str | None:
-    """Why there can be no Docker engine here."""
-    if os.geteuid() != 0:
-        return "a Docker engine of one's own needs root"
-    absent = [program for program in PROGRAMS if shutil.which(program) is None]
-    return f"not installed: {', '.join(absent)}" if absent else None
-
-
 @dataclass(frozen=True)
 class Engine:
     """How to talk to it."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -40,14 +39,6 @@ NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMe
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=4000 State=UNKNOWN
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE OverTimeLimit=0 State=UP
 """
-
-
-def missing() -> str | None:
-    """Why there can be no SLURM here."""
-    if os.geteuid() != 0:
-        return "a SLURM of one's own needs root"
-    absent = [program for program in PROGRAMS if shutil.which(program) is None]
-    return f"not installed: {', '.join(absent)}" if absent else None
 
 
 @dataclass(frozen=True)
