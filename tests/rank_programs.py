@@ -283,7 +283,6 @@ MOMENTS: dict[str, tuple[object, str]] = {
     "start": (start, "load_clients"),
     "local steps": (clients.Clients, "step"),
     "frames pushed": (GlooTransport, "push"),
-    "sum": (exchange.PushSum, "mix"),
     "evaluation": (Evaluator, "evaluate"),
     "a client's file": (checkpoint, "write_atomic"),
     "manifest": (checkpoint, "write_manifest"),

@@ -40,7 +40,6 @@ def assert_same_end(undisturbed: Path, cwd: Path) -> None:
         ("local steps", 0, 8),
         ("local steps", 2, 5),
         ("frames pushed", 0, 6),
-        ("sum", 1, 11),
         ("evaluation", 2, 2),
         ("a client's file", 1, 3),
         ("manifest", 0, 3),

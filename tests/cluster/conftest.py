@@ -4,6 +4,7 @@ They need root and programs that are not Python's, so they run only where DFL_CL
 """
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import slurm
 from launching import TESTS, train
 from needs import missing
 
+ROOM_FOR_IMAGES_BYTES = 12e9
 MODEL = ("--model.name", "small_models:slow", "--local.steps", "1", "--graph.out_degree", "1", "--report", "false")
 
 
@@ -56,7 +58,9 @@ def four_hosts(asked_for: None) -> Iterator[list[hosts.Host]]:
 @pytest.fixture
 def docker(asked_for: None) -> Iterator[engine.Engine]:
     skip_for(missing("a Docker engine", engine.PROGRAMS))
-    folder = Path(tempfile.mkdtemp(prefix="dfl-engine-"))  # sockets must have short names
+    memory = Path("/dev/shm")  # Debian's installer waits for the disk after every file
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > ROOM_FOR_IMAGES_BYTES
+    folder = Path(tempfile.mkdtemp(prefix="dfl-engine-", dir=memory if roomy else None))  # sockets want short names
     with engine.running_engine(folder) as found:
         yield found
 
