@@ -57,6 +57,15 @@ class Running:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    def torchrun_ranks(self) -> list[int]:
+        """Those of the processes alive that torchrun has started as ranks."""
+        found = []
+        for pid in self.members():
+            with contextlib.suppress(OSError):  # it may just have ended
+                if b"\0LOCAL_RANK=" in Path(f"/proc/{pid}/environ").read_bytes():
+                    found.append(pid)
+        return found
+
     def ranks(self) -> list[int]:
         """The ranks of a command made by `ranks`, in rank order."""
         text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()

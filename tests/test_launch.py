@@ -78,16 +78,9 @@ def test_a_signal_before_the_run_begins_ends_it(tmp_path: Path) -> None:
 def wait_for_ranks(job: Running, count: int) -> None:
     """Wait until torchrun has started so many ranks."""
     end = time.monotonic() + 60
-    while sum(b"LOCAL_RANK=" in environment(pid) for pid in job.members()) < count:
+    while len(job.torchrun_ranks()) < count:
         assert time.monotonic() < end, "there are no ranks"
         time.sleep(0.05)
-
-
-def environment(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
 
 
 def on_two_hosts(tmp_path: Path, *arguments: str) -> list[int]:

@@ -1,5 +1,6 @@
 """`torchrun --max-restarts`: a rank is killed at any moment, and the run ends with the bits of one that was not."""
 
+import contextlib
 import os
 import random
 import signal
@@ -63,21 +64,19 @@ def test_a_rank_killed_at_any_moment(undisturbed: Path, tmp_path: Path, seed: in
         for rounds in sorted(dice.sample(range(1, ROUNDS - 2), 2)):
             wait_for_rounds(folder, rounds)
             time.sleep(0.1 * dice.random())
-            victim = dice.choice(rank_pids(job))
-            os.kill(victim, signal.SIGKILL)
-            while victim in job.members():
-                time.sleep(0.01)
+            kill_one(job, dice)
         done = job.finish()
     assert done.code == 0, done.err
     assert_same_end(undisturbed, tmp_path)
 
 
-def rank_pids(job: Running) -> list[int]:
-    """The processes that are ranks."""
-    found: list[int] = []
-    while not found:  # they may just be started again
-        found = [pid for pid in job.members() if b"\0LOCAL_RANK=" in Path(f"/proc/{pid}/environ").read_bytes()]
-    return found
+def kill_one(job: Running, dice: random.Random) -> None:
+    """Kill a rank; while they are just being started again there may be none yet."""
+    while True:
+        found = job.torchrun_ranks()
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            os.kill(dice.choice(found), signal.SIGKILL)
+            return
 
 
 def test_ranks_meet_though_their_hosts_have_counted_other_restarts(tmp_path: Path) -> None:

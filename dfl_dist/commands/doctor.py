@@ -1,6 +1,5 @@
 """`dfl-dist doctor`: whether this machine can run a job; `dfl-dist launch --doctor`: whether all its hosts can."""
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from dfl_dist.config import refusal
 from dfl_dist.runtime import World
 from dfl_dist.waiting import PeerError
 
-log = logging.getLogger(__name__)
 USAGE = """\
 usage: dfl-dist doctor                                                   this machine
        dfl-dist launch --doctor [-n RANKS]                               and what is between its ranks

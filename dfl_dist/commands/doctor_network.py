@@ -21,7 +21,7 @@ from dfl_dist.commands.doctor_host import FAILED, OK, WARNING, Finding, own_addr
 from dfl_dist.run_folder import RUNS, SEEN_WITHIN_S
 from dfl_dist.runtime import World
 from dfl_dist.tables import byte_unit
-from dfl_dist.waiting import wait
+from dfl_dist.waiting import blaming, wait
 
 CONNECT_S = 5.0
 SILENT_S = 120.0  # a rank that does not answer for so long has failed
@@ -61,8 +61,9 @@ class Board:
         """What each of these ranks has put there; waits for it."""
         found = []
         for rank in ranks:
-            self.store.wait([f"{topic}/{rank}"], timedelta(seconds=SILENT_S))
-            found.append(json.loads(self.store.get(f"{topic}/{rank}")))
+            with blaming(f"rank {rank} to look at its part", SILENT_S):
+                self.store.wait([f"{topic}/{rank}"], timedelta(seconds=SILENT_S))
+                found.append(json.loads(self.store.get(f"{topic}/{rank}")))
         return found
 
     def gather(self, topic: str, value: Any) -> list[Any]:
@@ -188,7 +189,8 @@ def measure(world: World) -> tuple[torch.Tensor, torch.Tensor]:
                 for sender in (low, high):
                     rates[sender, high + low - sender] += stream_bytes(other, sends=world.rank == sender)
     for table in (rates, delays):
-        dist.all_reduce(table)
+        work = dist.all_reduce(table, async_op=True)
+        wait(work, what="all ranks to measure their links", timeout_s=SILENT_S)
     return rates, delays
 
 
