@@ -1,17 +1,41 @@
-"""Asymmetric decentralized federated learning: one process a client, push-sum over directed graphs."""
+"""Asymmetric decentralized federated learning: one process per client, push-sum over directed graphs."""
 
-import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from dfl_dist.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dfl_dist.train import train as train
+    from torch import nn
+
+__all__ = ["ConfigError", "Result", "__version__", "train"]
+__version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> ModuleType:
-    """`dfl_dist.train` is a module that can be called; torch is imported with it, not before."""
-    if name == "train":
-        return importlib.import_module("dfl_dist.train")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: its folder, the rounds it has done, the scores of the mean model."""
+
+    folder: Path
+    rounds: int
+    scores: dict[str, float]
+    finished: bool  # whether these were all the rounds that were asked for
+
+
+def train(
+    config: "Mapping[str, Any] | str | Path | None" = None,
+    *,
+    model: "Callable[[], nn.Module] | None" = None,
+    data: Callable[[], Any] | None = None,
+    on_round: Callable[[dict[str, Any]], None] | None = None,
+) -> Result:
+    """Train from a script, on every rank: `config` is a mapping, nested or with dotted keys, or a YAML file.
+
+    `model` returns a module, `data` the arrays train_inputs, train_targets, test_inputs, test_targets; rank 0 calls
+    `on_round` with the metrics of each round. A user's mistake is a ConfigError, on all ranks.
+    """
+    from dfl_dist.training.main import train_from_script  # torch is imported with it, not before
+
+    return train_from_script(config, model=model, data=data, on_round=on_round)

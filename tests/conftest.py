@@ -12,7 +12,16 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+# What a test needs is seen by the fixtures that it uses, and told by a mark.
+MARKS = {"asked_for": "cluster", "browser": "browser", "real_data": "real_data"}
 PACKED = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture in MARKS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(MARKS[fixture])
 
 
 @pytest.fixture(scope="session")

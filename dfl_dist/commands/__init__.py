@@ -1,1 +1,1 @@
-"""The commands of `dfl-dist`, one module each."""
+"""The commands of `dfl-dist`: one thin module each, a folder where a command has several."""

@@ -1,9 +1,11 @@
 """`dfl-dist algorithms`: the methods and the settings each stands for."""
 
-from dfl_dist.algorithms import ALGORITHMS
-from dfl_dist.config import refusal
-from dfl_dist.schedule import SERVER, weights_in_force
-from dfl_dist.tables import show
+from dfl_dist.algorithms.table import ALGORITHMS, Method
+from dfl_dist.config.resolve import METHOD_KEYS, settings_of
+from dfl_dist.errors import refusal
+from dfl_dist.text import format_table
+from dfl_dist.topology.kinds import KINDS
+from dfl_dist.topology.schedule import weights_in_force
 
 
 def main(argv: list[str]) -> int:
@@ -12,14 +14,16 @@ def main(argv: list[str]) -> int:
         return 0
     if argv:
         raise refusal("algorithms", " ".join(argv), "no arguments")
-    keys = list(dict.fromkeys(key for row in ALGORITHMS.values() for key in row))
     rows = [
-        [name, *(str(row.get(key, "-")) for key in keys), mixing(row["graph.kind"])] for name, row in ALGORITHMS.items()
+        [name, *("-" if value is None else str(value) for value in settings_of(method).values()), mixing(method)]
+        for name, method in ALGORITHMS.items()
     ]
-    print(show(["algorithm", *keys, "mixing"], rows))
+    print(format_table(["algorithm", *METHOD_KEYS.values(), "mixing"], rows))
     return 0
 
 
-def mixing(kind: str) -> str:
+def mixing(method: Method) -> str:
     """How a row mixes, in words."""
-    return "server average" if kind == SERVER else f"push-sum, {weights_in_force(kind, 'auto')} weights"
+    if KINDS[method.graph].is_server:
+        return "server average"
+    return f"push-sum, {weights_in_force(method.graph, 'auto')} weights"

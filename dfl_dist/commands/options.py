@@ -1,4 +1,4 @@
-"""What the commands' lines have in common: options of their own among the settings of a run."""
+"""What the command lines have in common: a command's own options among the settings of a run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dfl_dist.config import ConfigError, refusal
+from dfl_dist.config.parse import fill_names
+from dfl_dist.config.schema import SETTINGS
+from dfl_dist.errors import ConfigError, refusal
+from dfl_dist.text import format_table
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ def split(argv: Sequence[str], options: Mapping[str, str], flags: Sequence[str] 
         else:
             found.settings.extend([word] if equals else [word, *islice(words, 1)])
     return found
+
+
+def settings_help(keys: Sequence[str]) -> str:
+    """The help of some settings of a run."""
+    first, *others = [[f"  --{key} V", fill_names(SETTINGS[key].help)] for key in keys]
+    return format_table(first, others)
 
 
 def check_picture(path: Path) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dfl_dist.commands.options import split
-from dfl_dist.config import ConfigError, refusal
+from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.report import text
 from dfl_dist.report.groups import Group, group_runs
-from dfl_dist.report.runs import find_runs, read_run
-from dfl_dist.tables import show
+from dfl_dist.report.read import find_runs, read_run
+from dfl_dist.text import format_table
 
 STDOUT = "-"
 FORMATS = ("png", "svg")
@@ -33,13 +33,13 @@ def main(argv: list[str]) -> int:
         print(help_text())
         return 0
     given, names = read_words(argv)
-    target = accuracy("target", given["target"]) if "target" in given else None
-    formats = check(given)
-    groups = read(names)
+    target = parse_accuracy("target", given["target"]) if "target" in given else None
+    formats = check_files(given)
+    groups = read_groups(names)
     piped = [name for name in TEXTS if given.get(name) == STDOUT]
     print("\n\n".join(make_text(name, groups, target).rstrip() for name in piped) or text.terminal(groups, target))
     try:
-        written = write(given, groups, target, formats)
+        written = write_files(given, groups, target, formats)
     except OSError as error:
         raise ConfigError(f"report: cannot be written: {error}") from error
     for path in written:
@@ -54,13 +54,13 @@ def help_text() -> str:
         [
             "usage: dfl-dist report FOLDER ... [--OPTION VALUE ...]",
             "",
-            "What runs have reached, from their folders, or the folder they are in. Without options a table: a line a",
-            "run, or a line for all runs that differ in nothing but their seed.",
+            "What runs have reached, from their folders, or the folder they are in. Without options a table: one row",
+            "per run, or one for all runs that differ in nothing but their seed.",
             "",
-            show(options[0], options[1:]),
+            format_table(options[0], options[1:]),
             "",
             "The columns of the table:",
-            show(columns[0], columns[1:]),
+            format_table(columns[0], columns[1:]),
         ]
     )
 
@@ -79,7 +79,7 @@ def read_words(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     return words.own, words.plain
 
 
-def accuracy(key: str, given: str) -> float:
+def parse_accuracy(key: str, given: str) -> float:
     """An accuracy as a share or in percent."""
     try:
         value = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
@@ -90,7 +90,7 @@ def accuracy(key: str, given: str) -> float:
     return value
 
 
-def check(given: dict[str, str]) -> list[str]:
+def check_files(given: dict[str, str]) -> list[str]:
     """Refuse what could not be written; the formats of the figures."""
     files = {name: Path(given[name]) for name in (*TEXTS, "html") if given.get(name, STDOUT) != STDOUT}
     for name, path in files.items():
@@ -125,7 +125,7 @@ def check_figures(folder: Path) -> None:
 # What is done.
 
 
-def read(names: Sequence[str]) -> list[Group]:
+def read_groups(names: Sequence[str]) -> list[Group]:
     """The runs in the folders, each once, by the name given first."""
     found = [folder for name in names for folder in find_runs(Path(name))]
     folders = {folder.resolve(): folder for folder in reversed(found)}
@@ -136,7 +136,9 @@ def make_text(name: str, groups: Sequence[Group], target: float | None) -> str:
     return text.markdown(groups, target) if name == "markdown" else text.latex(groups)
 
 
-def write(given: dict[str, str], groups: Sequence[Group], target: float | None, formats: Sequence[str]) -> list[Path]:
+def write_files(
+    given: dict[str, str], groups: Sequence[Group], target: float | None, formats: Sequence[str]
+) -> list[Path]:
     """Write the files that are asked for."""
     written = [Path(given[name]) for name in TEXTS if given.get(name, STDOUT) != STDOUT]
     for name in TEXTS:

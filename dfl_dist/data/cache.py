@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dfl_dist.errors import ConfigError
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -51,7 +53,7 @@ def cached(
             return keep(arrays, place / f"{name}-{fingerprint(raw)}")
         except OSError as error:
             problems.append(str(error))
-    raise ValueError(f"data.root: given {root}, whose decoded {name} can be kept nowhere: {'; '.join(problems)}")
+    raise ConfigError(f"data.root: given {root}, whose decoded {name} can be kept nowhere: {'; '.join(problems)}")
 
 
 def keep(arrays: Mapping[str, np.ndarray], folder: Path) -> Arrays:

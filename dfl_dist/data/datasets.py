@@ -12,6 +12,7 @@ import numpy as np
 
 from dfl_dist.data.cache import cached
 from dfl_dist.data.shard import PLAIN, Pixels
+from dfl_dist.errors import ConfigError, one_line
 
 DIGITS_TRAIN = 1437  # the rest of the 1,797 images is the test set
 STALLED_S = 60.0  # a download that gives nothing for so long has failed
@@ -22,7 +23,7 @@ TEN = tuple(map(str, range(10)))
 
 @dataclass(frozen=True)
 class Dataset:
-    """Inputs in the model's shape, a sample a row; bytes are images, made into numbers by `pixels`. Targets: int64."""
+    """Inputs in the model's shape, one sample per row; bytes are images, scaled by `pixels`. Targets: int64."""
 
     train_inputs: np.ndarray
     train_targets: np.ndarray
@@ -75,13 +76,13 @@ def decode(name: str, kind: str, root: Path, raw: Path, *, download: bool) -> Ma
             try:
                 parts[part] = getattr(torchvision.datasets, kind)(str(root), train=part == "train", download=download)
             except Exception as error:  # torchvision's own, of the network, of the disk, of a damaged file
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                reason = one_line(error)
                 if download:
-                    raise ValueError(f"data.download: {name} cannot be had in {raw}: {reason}") from error
+                    raise ConfigError(f"data.download: {name} cannot be had in {raw}: {reason}") from error
                 if isinstance(error, PermissionError):
-                    raise ValueError(f"data.root: given {root}, whose {name} cannot be read: {error}") from error
+                    raise ConfigError(f"data.root: given {root}, whose {name} cannot be read: {error}") from error
                 way_out = f"a folder that has it, or --data.download true to fetch it to {root}"
-                raise ValueError(
+                raise ConfigError(
                     f"data.root: given {root}, which has no whole {name} in {raw}, allowed: {way_out} ({reason})"
                 ) from error
     arrays = {"classes": np.array([str(label) for label in parts["train"].classes])}

@@ -1,7 +1,7 @@
 """Dividing the training set over the clients: every sample is used once, sizes differ by at most one.
 
-All partitions are called alike, `divide(targets, num_clients, rng, alpha=…, classes_per_client=…)`, and return each
-client's indices into the training set. The same generator gives the same partition.
+All partitions are called as `divide(targets, num_clients, rng, alpha=…, classes_per_client=…)` and return each client's
+indices into the training set. The same generator gives the same partition.
 """
 
 from bisect import bisect_right
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from dfl_dist.errors import refusal
+
 Partition = list[np.ndarray]
-TRIES, CLIENTS_TRIED = 10, 1000  # label shards: the best of so many are taken, of fewer where clients are many
+TRIES, CLIENTS_TRIED = 10, 1000  # label shards: the best of this many tries, fewer with many clients
 
 
 def shard_sizes(num_samples: int, num_clients: int) -> list[int]:
     """As equal as they can be; the first ones get one more."""
     if num_clients > num_samples:
-        raise ValueError(
-            f"num_clients: given {num_clients}, allowed: at most {num_samples}, the number of training samples"
-        )
+        raise refusal("num_clients", num_clients, f"at most {num_samples}, the number of training samples")
     return [num_samples // num_clients + (client < num_samples % num_clients) for client in range(num_clients)]
 
 
@@ -80,9 +80,8 @@ def shards(
     class_sizes = np.bincount(targets)
     num_classes = len(class_sizes)
     if not 1 <= classes_per_client <= num_classes:
-        raise ValueError(
-            f"data.classes_per_client: given {classes_per_client}, allowed: 1 to {num_classes}, the number of classes"
-        )
+        allowed = f"1 to {num_classes}, the number of classes"
+        raise refusal("data.classes_per_client", classes_per_client, allowed)
     shard_sizes(len(targets), num_clients)  # refuses too many clients
     amounts = rng.permutation(share_out(class_sizes, num_clients, classes_per_client, rng))
     order = rng.permutation(len(targets))

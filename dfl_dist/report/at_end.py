@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dfl_dist.report.groups import group_runs
 from dfl_dist.report.page import write_page
-from dfl_dist.report.runs import read_run
+from dfl_dist.report.read import read_run
 
 log = logging.getLogger(__name__)
 HINT = "for pictures as well: pip install 'dfl-dist[plot]', then dfl-dist report --figures FOLDER {}"

@@ -1,4 +1,4 @@
-"""What runs have reached as figures: means over seeds, with bands of ± a standard deviation."""
+"""What runs have reached as figures: means over seeds, with bands of ± one standard deviation."""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,34 +7,37 @@ from typing import TYPE_CHECKING
 
 from dfl_dist.report.groups import Group
 from dfl_dist.report.paper_table import column_of
-from dfl_dist.report.plots import GREY, Band, Lines, Shape, draw_band, draw_lines, finish, heights_in, note
-from dfl_dist.report.statistics import curve, one_a_seed
+from dfl_dist.report.plots import (
+    GREY,
+    Band,
+    Lines,
+    band_of,
+    draw_band,
+    draw_lines,
+    finish,
+    heights_in,
+    note,
+    shape_of,
+)
+from dfl_dist.report.statistics import mean_curve, one_per_seed
 from dfl_dist.report.style import COLORS, Look, looks
+from dfl_dist.run_folder.metrics import CURVES
 
 if TYPE_CHECKING:  # it is an extra, and slow to import
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LONGEST_LINE = 40  # characters in a legend
 MOST_BESIDE = 4  # small plots in a row
 DPI = 130
-
-ACCURACY = Shape(r"test accuracy of $\bar{x}$ (%)", percent=True)
+BANDS = {curve.name: band for key, curve in CURVES.items() if curve.figures and (band := band_of(key))}
 LINES = {
-    "accuracy-rounds": Lines("test_accuracy", "rounds", ACCURACY),
-    "accuracy-bytes": Lines("test_accuracy", "bytes", ACCURACY),
-    "accuracy-seconds": Lines("test_accuracy", "seconds", ACCURACY),
-    "train-loss": Lines("train_loss", "rounds", Shape("training loss", log=True)),
-    "consensus": Lines("consensus_distance", "rounds", Shape(r"mean distance of clients from $\bar{x}$", log=True)),
+    f"{curve.name}-{axis}" if len(curve.figures) > 1 else curve.name: Lines(key, axis, shape_of(key))
+    for key, curve in CURVES.items()
+    for axis in curve.figures
+    if not curve.high
 }
-WEIGHTS = Band("push_weight_min", "push_weight_max", None, Shape("push weights w, lowest and highest", log=True))
-CLIENTS = Band(
-    "client_accuracy_min",
-    "client_accuracy_max",
-    "client_accuracy_mean",
-    Shape("test accuracy of the clients' own models (%)", percent=True),
-)
-BANDS = {"push-weights": WEIGHTS, "clients": CLIENTS}
-HOW_JOINED = {WEIGHTS: "lowest and highest client, mean over", CLIENTS: "lowest, mean and highest client, mean over"}
+PANELS = list(dict.fromkeys(curve.chart for curve in CURVES.values() if curve.figures))  # of the overview
 
 
 def draw_all(groups: Sequence[Group], folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -49,18 +52,30 @@ def draw_all(groups: Sequence[Group], folder: Path, formats: Sequence[str]) -> l
 
 
 def draw_overview(groups: Sequence[Group], path: Path) -> None:
-    """Write one picture of four: accuracy, training loss, consensus distance, push weights."""
-    figure = new_figure(10, 6.4, groups)
-    accuracy, loss, consensus, weights = figure.subplots(2, 2).flat
-    alone = len(groups) == 1
-    if alone and draw_band(accuracy, groups[0], CLIENTS, Look(COLORS[1], "--", "o")):
-        note(accuracy, "dashed: the clients' own models, lowest, mean, highest")
-    for axes, name in ((accuracy, "accuracy-rounds"), (loss, "train-loss"), (consensus, "consensus")):
-        draw_lines(axes, groups, LINES[name])
-    for group, look in zip(groups, looks(), strict=False):
-        draw_band(weights, group, WEIGHTS, look, filled=alone)
-    finish(weights, WEIGHTS.shape, "rounds", heights_in([weights]))
+    """Write one picture with a panel for each chart of a run's page."""
+    rows = -(-len(PANELS) // 2)
+    figure = new_figure(10, 3.2 * rows, groups)
+    panels = figure.subplots(rows, 2, squeeze=False).ravel().tolist()
+    for axes, chart in zip(panels, PANELS, strict=False):
+        draw_panel(axes, groups, chart)
+    for axes in panels[len(PANELS) :]:
+        axes.axis("off")
     figure.savefig(path)
+
+
+def draw_panel(axes: "Axes", groups: Sequence[Group], chart: str) -> None:
+    """The first curve of a chart for every group; of a single group, its bands behind a line."""
+    alone = len(groups) == 1
+    first, *others = (key for key, curve in CURVES.items() if curve.chart == chart and curve.figures)
+    if band := band_of(first):
+        for group, look in zip(groups, looks(), strict=False):
+            draw_band(axes, group, band, look, filled=alone)
+        finish(axes, band.shape, "rounds", heights_in([axes]))
+        return
+    for key in others if alone else ():
+        if (band := band_of(key)) and draw_band(axes, groups[0], band, Look(COLORS[1], "--", "o")):
+            note(axes, f"dashed: {band.shape.title}")
+    draw_lines(axes, groups, Lines(first, "rounds", shape_of(first)))
 
 
 def lines_figure(groups: Sequence[Group], what: Lines) -> "Figure | None":
@@ -70,8 +85,8 @@ def lines_figure(groups: Sequence[Group], what: Lines) -> "Figure | None":
 
 
 def bands_figure(groups: Sequence[Group], what: Band) -> "Figure | None":
-    """A small plot a group, all with the same axes; None where none has anything."""
-    shown = [group for group in groups if len(curve(group, "rounds", what.low).x)]
+    """One small plot per group, all with the same axes; None where none has anything."""
+    shown = [group for group in groups if len(mean_curve(group, "rounds", what.low).x)]
     if not shown:
         return None
     columns = min(MOST_BESIDE, len(shown))
@@ -92,7 +107,7 @@ def bands_figure(groups: Sequence[Group], what: Band) -> "Figure | None":
         axes.tick_params(labelbottom=True)  # the lowest of each column, also above an empty place
     figure.supxlabel("rounds", fontsize=10)
     figure.supylabel(what.shape.label, fontsize=10)
-    add_title(figure, [], shown, HOW_JOINED[what])
+    add_title(figure, [], shown, f"{what.edges}, mean over")
     return figure
 
 
@@ -123,7 +138,7 @@ def empty_figure(width: float, height: float) -> "Figure":
 
 def add_title(figure: "Figure", parts: Sequence[str], groups: Sequence[Group], over: str) -> None:
     """Say what is shown, and where there are several seeds how they are joined."""
-    seeds = sorted({len(one_a_seed(group)) for group in groups})
+    seeds = sorted({len(one_per_seed(group)) for group in groups})
     joined = f"{over} {'–'.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds"
     if title := "\n".join([*parts, *([joined] if seeds[-1] > 1 else [])]):
         figure.suptitle(title, fontsize=10, color=GREY)

@@ -7,22 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from dfl_dist.mixing import Ledger
-from dfl_dist.report.runs import Run
-from dfl_dist.topology import WEIGHTS, Graph, RoundGraph, Server, make_graph
+from dfl_dist.algorithms.ledger import Ledger
+from dfl_dist.errors import ArgumentError
+from dfl_dist.report.read import Run
+from dfl_dist.topology.graph import WEIGHTS, RoundGraph, Server, make_graph
 
 MOST_CLIENTS = 1000  # the graph of more is neither drawn nor worth its bytes
 TOLERANCE = 1e-6  # relative; what is recorded and what follows from the graphs differ by rounding only
 
 
 def pack_graphs(run: Run, most_chars: int) -> dict[str, Any]:
-    """What a page needs to draw the rounds of a run, in about so many characters; `trouble` says why not all.
+    """What a page needs to draw the rounds of a run, in about `most_chars` characters; `trouble` says why not all.
 
-    `graphs` are those that differ, `steps` says which of them was that of each round in `rounds`. A graph is a count
-    and so many out-neighbours for each client in turn, itself left out; with a server, those that trained.
+    `graphs` are those that differ, `steps` says which of them was that of each round in `rounds`. A graph is, for
+    each client in turn, the number of its out-neighbours and these, itself left out; with a server, those that trained.
     """
     lines = run.graphs()
-    num_clients = count_clients(run, lines)
+    num_clients = run.config.num_clients
     if num_clients > MOST_CLIENTS:
         return {"trouble": f"Graphs are drawn for up to {MOST_CLIENTS:,} clients; this run has {num_clients:,}."}
     graphs = read_graphs(lines, num_clients)
@@ -30,12 +31,12 @@ def pack_graphs(run: Run, most_chars: int) -> dict[str, Any]:
         return {"trouble": "topology.jsonl is missing or holds no round yet."}
     weights = push_weights(run, graphs)
     distinct = {graph: number for number, graph in enumerate(dict.fromkeys(graphs))}
-    packed = [pack(flatten(graph), "<u2") for graph in distinct]
+    packed = [pack_numbers(list_neighbors(graph), "<u2") for graph in distinct]
     order = [distinct[graph] for graph in graphs]
-    chosen = choose(order, [len(text) for text in packed], 16 * num_clients // 3, most_chars)
+    chosen = choose_rounds(order, [len(text) for text in packed], 16 * num_clients // 3, most_chars)
     if not chosen:
         return {
-            "trouble": "The graphs are too large to be shown beside so many runs; a page of this run alone has them."
+            "trouble": "The graphs are too large to be shown beside this many runs; a page of this run alone has them."
         }
     used = {number: place for place, number in enumerate(dict.fromkeys(order[index] for index in chosen))}
     return {
@@ -46,15 +47,9 @@ def pack_graphs(run: Run, most_chars: int) -> dict[str, Any]:
         "rounds": chosen,
         "steps": [used[order[index]] for index in chosen],
         "graphs": [packed[number] for number in used],
-        "push_weights": pack((weight for index in chosen for weight in weights[index]), "<f4"),
+        "push_weights": pack_numbers((weight for index in chosen for weight in weights[index]), "<f4"),
         "trouble": find_trouble(run, lines, weights),
     }
-
-
-def count_clients(run: Run, lines: Sequence[Mapping[str, Any]]) -> int:
-    """How many clients a run has: as resolved, or as its first graph says."""
-    out = lines[0].get("out") if lines else None
-    return run.config.num_clients or (len(out) if isinstance(out, list) else 0)
 
 
 def read_graphs(lines: Iterable[Mapping[str, Any]], num_clients: int) -> list[RoundGraph]:
@@ -79,18 +74,17 @@ def read_graph(line: Mapping[str, Any], num_clients: int) -> RoundGraph | None:
             return Server(tuple(rows[0]))
         known = len(rows) == num_clients and line["weights"] in WEIGHTS
         return make_graph(rows, line["weights"]) if known else None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ArgumentError):
         return None
 
 
 def push_weights(run: Run, graphs: Sequence[RoundGraph]) -> list[list[float]]:
     """Every client's w after each round: it follows from the graphs alone."""
-    first = graphs[0]
-    num_clients = len(first.out) if isinstance(first, Graph) else run.config.num_clients or max(first.clients) + 1
-    ledger = Ledger([1.0] * num_clients, [], overlap=run.config.overlap, gossip_steps=run.config.graph.gossip_steps)
+    config = run.config
+    ledger = Ledger([1.0] * config.num_clients, [], overlap=config.overlap, gossip_steps=config.graph.gossip_steps)
     found = []
     for round_idx, graph in enumerate(graphs):
-        ledger.w = ledger.expect(graph, drained=round_idx + 1 == run.config.rounds)
+        ledger.w = ledger.expect(graph, drained=round_idx + 1 == config.rounds)
         found.append(ledger.w)
     return found
 
@@ -110,8 +104,8 @@ def find_trouble(run: Run, lines: Sequence[Any], weights: Sequence[Sequence[floa
     return None
 
 
-def flatten(graph: RoundGraph) -> list[int]:
-    """A graph as one list of numbers: a count, then so many clients, and so on."""
+def list_neighbors(graph: RoundGraph) -> list[int]:
+    """A graph as one list of numbers: for each row its length, then its clients."""
     rows = (
         [graph.clients]
         if isinstance(graph, Server)
@@ -120,19 +114,19 @@ def flatten(graph: RoundGraph) -> list[int]:
     return [number for row in rows for number in (len(row), *row)]
 
 
-def pack(numbers: Iterable[float], form: str) -> str:
+def pack_numbers(numbers: Iterable[float], form: str) -> str:
     """Numbers as text that a browser turns into a typed array."""
     return base64.b64encode(np.array(list(numbers), dtype=form).tobytes()).decode()
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most so many of 0 … count − 1, evenly chosen, with the first and the last if there may be two."""
+    """At most `most` of 0 … count − 1, evenly chosen, with the first and the last if there may be two."""
     if most >= count:
         return list(range(count))
     return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)})
 
 
-def choose(order: Sequence[int], sizes: Sequence[int], each: int, most_chars: int) -> list[int]:
+def choose_rounds(order: Sequence[int], sizes: Sequence[int], each: int, most_chars: int) -> list[int]:
     """As many rounds, evenly chosen, as fit; `each` comes with every round, a graph's size counts once."""
     most = len(order)
     while most:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dfl_dist.config import Data, word
-from dfl_dist.report.groups import Group
+from dfl_dist.config.schema import Data
+from dfl_dist.report.groups import Group, label_group
+from dfl_dist.report.read import Run
 from dfl_dist.report.statistics import Summary, summarise
 
 METHODS = {
@@ -42,12 +43,12 @@ class Cell:
 
     @property
     def complete(self) -> bool:
-        return self.summary.finished and not self.summary.over_seeds.final_accuracy.missing
+        return self.summary.finished and not self.summary.score.missing
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A line of cells for each method, None where there are no runs."""
+    """One row of cells per method, None where there are no runs."""
 
     columns: list[Column]
     rows: dict[str, list[Cell | None]]
@@ -65,7 +66,8 @@ def make_grid(groups: Sequence[Group]) -> Grid:
     data_sets = list(dict.fromkeys(column.data_set for column in found))
     columns = sorted(found, key=lambda column: (data_sets.index(column.data_set), column.order))
     filled = {
-        column: rank({row: summarise(join(same), None) for row, same in found[column].items()}) for column in found
+        column: rank_rows({row: summarise(join_groups(same), None) for row, same in found[column].items()})
+        for column in found
     }
     rows = dict.fromkeys(row_of(group) for group in groups)
     return Grid(columns, {row: [filled[column].get(row) for column in columns] for row in rows})
@@ -75,7 +77,7 @@ def column_of(group: Group) -> Column:
     """Where a group's data put it: Dir-0.3 before Dir-0.6, IID last."""
     data = group.runs[0].config.data
     name, detail = partition_of(data)
-    return Column(DATA_SETS.get(data.name, data.name), name, (data.partition == "iid", data.partition, detail))
+    return Column(data_set_name(group.runs[0]), name, (data.partition == "iid", data.partition, detail))
 
 
 def partition_of(data: Data) -> tuple[str, float]:
@@ -89,19 +91,27 @@ def partition_of(data: Data) -> tuple[str, float]:
 
 def row_of(group: Group) -> str:
     """The method, with the settings by which it differs from other rows."""
-    name = str(group.settings["algorithm"])
-    others = {key: value for key, value in group.settings.items() if key not in ("algorithm", *TOLD_BY_COLUMNS)}
-    return ", ".join([METHODS.get(name, name), *(f"{key} {word(value)}" for key, value in others.items())])
+    return label_group(method_name(group.runs[0]), group.settings, TOLD_BY_COLUMNS)
 
 
-def join(groups: Sequence[Group]) -> Group:
+def method_name(run: Run) -> str:
+    """The method as papers write it."""
+    return METHODS.get(run.config.algorithm, run.config.algorithm)
+
+
+def data_set_name(run: Run) -> str:
+    """The data set as papers write it."""
+    return DATA_SETS.get(run.config.data.name, run.config.data.name)
+
+
+def join_groups(groups: Sequence[Group]) -> Group:
     runs = sorted((run for group in groups for run in group.runs), key=lambda run: run.config.seed)
     return Group(groups[0].label, groups[0].settings, runs)
 
 
-def rank(summaries: dict[str, Summary]) -> dict[str, Cell]:
+def rank_rows(summaries: dict[str, Summary]) -> dict[str, Cell]:
     """The cells of a column; what looks equal in the table, to 0.01 %, is equal, and a single row is no best."""
-    means = {row: summary.over_seeds.final_accuracy.mean for row, summary in summaries.items()}
+    means = {row: summary.score.mean for row, summary in summaries.items()}
     shown = {row: round(100 * mean, 2) for row, mean in means.items() if mean is not None}
     order = sorted(set(shown.values()), reverse=True)
     return {

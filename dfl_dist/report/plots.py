@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dfl_dist.report.groups import Group
-from dfl_dist.report.statistics import Axis, Curve, curve
+from dfl_dist.report.statistics import MeanCurve, mean_curve
 from dfl_dist.report.style import Look, looks
-from dfl_dist.tables import byte_unit
+from dfl_dist.run_folder.metrics import CURVES, METRICS, Axis, label_curve
+from dfl_dist.text import byte_unit
 
 if TYPE_CHECKING:  # it is an extra, and slow to import
     from matplotlib.axes import Axes
@@ -22,9 +23,13 @@ GREY = "#555555"
 class Shape:
     """How values are shown."""
 
-    label: str
+    title: str
     percent: bool = False
     log: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.title} (%)" if self.percent else self.title
 
     @property
     def scale(self) -> float:
@@ -33,35 +38,52 @@ class Shape:
 
 @dataclass(frozen=True)
 class Lines:
-    """A line a group: a key of metrics.jsonl along an axis."""
+    """One line per group: a metric along an axis."""
 
-    key: str
-    x: Axis
+    metric: str
+    axis: Axis
     shape: Shape
 
 
 @dataclass(frozen=True)
 class Band:
-    """From the lowest to the highest client, keys of metrics.jsonl, and their mean where it is recorded."""
+    """Between the metrics `low` and `high`, with a line for a third where there is one."""
 
     low: str
     high: str
-    mean: str | None
+    middle: str | None
     shape: Shape
+
+    @property
+    def edges(self) -> str:
+        """What is drawn, in words."""
+        return "lowest, mean and highest client" if self.middle else "lowest and highest client"
+
+
+def shape_of(metric: str) -> Shape:
+    """How the table of metrics says that a curve is shown."""
+    title = label_curve(metric).replace("the mean model x̄", r"$\bar{x}$")  # an axis has little room
+    return Shape(title, METRICS[metric].form == "percent", CURVES[metric].figure_scale == "log")
+
+
+def band_of(metric: str) -> Band | None:
+    """The band of a metric's curve, if it is drawn as one."""
+    low, high = CURVES[metric].low, CURVES[metric].high
+    return Band(low or metric, high, metric if low else None, shape_of(metric)) if high else None
 
 
 def draw_lines(axes: "Axes", groups: Sequence[Group], what: Lines) -> bool:
-    """A line a group, with a band of ± a standard deviation; whether there is any."""
-    curves = [curve(group, what.x, what.key) for group in groups]
+    """One line per group, with a band of ± one standard deviation; whether there is any."""
+    curves = [mean_curve(group, what.axis, what.metric) for group in groups]
     size, unit = byte_unit(max((float(found.x[-1]) for found in curves if len(found.x)), default=0.0))
     for found, look in zip(curves, looks(), strict=False):
-        draw_curve(axes, found, what.shape, look, size if what.x == "bytes" else 1.0)
+        draw_curve(axes, found, what.shape, look, size if what.axis == "bytes" else 1.0)
     labels = {"rounds": "rounds", "bytes": f"sent by all clients together ({unit})", "seconds": "seconds of training"}
-    finish(axes, what.shape, labels[what.x], heights_in([axes]))
+    finish(axes, what.shape, labels[what.axis], heights_in([axes]))
     return any(len(found.x) for found in curves)
 
 
-def draw_curve(axes: "Axes", found: Curve, shape: Shape, look: Look, unit: float = 1.0) -> None:
+def draw_curve(axes: "Axes", found: MeanCurve, shape: Shape, look: Look, unit: float = 1.0) -> None:
     """The mean, and the band around it."""
     x, mean = found.x / unit, shape.scale * found.mean
     every = -(-len(x) // MOST_MARKERS) or 1
@@ -77,17 +99,17 @@ def draw_curve(axes: "Axes", found: Curve, shape: Shape, look: Look, unit: float
 
 
 def draw_band(axes: "Axes", group: Group, what: Band, look: Look, *, filled: bool = True) -> bool:
-    """The lowest and the highest client, means over seeds; whether there is anything."""
-    low, high = curve(group, "rounds", what.low), curve(group, "rounds", what.high)
+    """The edges of a band and what is between them, means over seeds; whether there is anything."""
+    low, high = mean_curve(group, "rounds", what.low), mean_curve(group, "rounds", what.high)
     scale = what.shape.scale
     for edge in (low, high):
         (line,) = axes.plot(edge.x, scale * edge.mean, color=look.color, linestyle=look.dashes, linewidth=0.8)
         line.set_marker("_" if len(edge.x) == 1 else "")  # a line of one point is not seen
     if filled and len(low.x) == len(high.x):
         axes.fill_between(low.x, scale * low.mean, scale * high.mean, color=look.color, alpha=0.15, linewidth=0)
-    if what.mean:
-        middle = curve(group, "rounds", what.mean)
-        draw_curve(axes, Curve(middle.x, middle.mean, None), what.shape, look)
+    if what.middle:
+        middle = mean_curve(group, "rounds", what.middle)
+        draw_curve(axes, MeanCurve(middle.x, middle.mean, None), what.shape, look)
     return len(low.x) > 0
 
 

@@ -6,7 +6,6 @@ from itertools import count
 from typing import Literal
 
 Dashes = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
-
 # Okabe and Ito's colours, which colour-blind people can tell apart too, without the yellow that white swallows.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))

@@ -1,15 +1,16 @@
 """What runs have reached as text: a table for the terminal, Markdown, LaTeX."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dfl_dist.config import word
+from dfl_dist.config.values import format_value
 from dfl_dist.report.groups import Group
+from dfl_dist.report.measures import MEASURES, Measure, shown_measures
 from dfl_dist.report.paper_table import Cell, Grid, make_grid
 from dfl_dist.report.statistics import Spread, Summary, summarise
-from dfl_dist.tables import byte_unit, show
+from dfl_dist.text import byte_unit, format_table
 
 NOTHING = "-"
 UNFINISHED = "†"
@@ -17,17 +18,8 @@ MEANING = {
     "algorithm": "the method, and beside it the settings in which the runs differ",
     "seeds": "runs that differ in nothing but the seed: numbers are their mean ± sample standard deviation",
     "rounds": "done/asked; fewest–most where the seeds have not done the same; whether the loss diverged",
-    "final": "test accuracy of the mean model after the last evaluated round",
-    "best": "its highest accuracy in any evaluated round",
-    "last 10": "its mean accuracy in the evaluated rounds among the last 10",
-    "test loss": "of the mean model after the last evaluated round",
-    "clients": "mean accuracy (lowest–highest) of the clients' own models, after the last round that evaluated them",
-    "to ACC": "with --target: rounds done when an evaluation of the mean model first reached it",
-    "consensus": "mean distance of the clients' models from the mean model, after the last evaluated round",
-    "push weights": "lowest–highest weight w of any client in any round",
-    "MB sent": "by all clients together, in all rounds",
-    "seconds": "of all rounds, without evaluation and checkpoints",
-    "-": "not known (yet), or not finite; (2/3): two of three seeds have it, and the number is of these",
+    **{row.column.format(unit="MB", target="ACC"): row.meaning for row in MEASURES.values() if row.column},
+    NOTHING: "not known (yet), or not finite; (2/3): two of three seeds have it, and the number is of these",
 }
 LATEX = str.maketrans(
     {
@@ -49,7 +41,7 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A head, rows, and what is to be said below."""
+    """A head, rows, and notes below."""
 
     head: list[str]
     rows: list[list[str]]
@@ -59,96 +51,86 @@ class Table:
 def terminal(groups: Sequence[Group], target: float | None) -> str:
     """The table for the screen."""
     table = tabulate(groups, target, brief=True)
-    return "\n".join([show(table.head, table.rows), *table.notes])
+    return "\n".join([format_table(table.head, table.rows), *table.notes])
 
 
 def tabulate(groups: Sequence[Group], target: float | None, *, brief: bool) -> Table:
-    """A line a group where runs differ in nothing but their seed, else a line a run; brief: ± for accuracies only."""
+    """One row per group where runs differ in nothing but their seed, else one per run; brief: fewer deviations."""
     summaries = [summarise(group, target) for group in groups]
-    joined = any(len(one.runs) > 1 for one in summaries)
+    joined = any(len(summary.runs) > 1 for summary in summaries)
     if not joined:
         singles = [Group(group.label, group.settings, [run]) for group in groups for run in group.runs]
         summaries = [summarise(single, target) for single in singles]
-    most = max((value for one in summaries for value in one.over_seeds.bytes_sent.values), default=0.0)
-    lines = [
-        name(one, joined=joined) | describe(one, target, brief=brief) | describe_costs(one, most, brief=brief)
-        for one in summaries
-    ]
-    shown = [column for column in lines[0] if column != "clients" or any(line[column] != NOTHING for line in lines)]
+    columns = [tell_column(name, row, summaries, target, brief=brief) for name, row in shown_measures(target).items()]
+    heads = [tell_runs(summary, joined=joined) for summary in summaries]
+    shown = [column for column in columns if column]
     notes = [
         f"left out: {run.folder}, which has the settings and the seed of another"
-        for one in summaries
-        for run in one.left_out
+        for summary in summaries
+        for run in summary.left_out
     ]
-    return Table(shown, [[line[column] for column in shown] for line in lines], notes)
+    rows = [[*head.values(), *cells] for head, *cells in zip(heads, *(cells for _, cells in shown), strict=True)]
+    return Table([*heads[0], *(heading for heading, _ in shown)], rows, notes)
 
 
-def name(summary: Summary, *, joined: bool) -> dict[str, str]:
-    """What a line is about: a run's folder, the settings in which runs differ, and how many seeds are joined."""
+def tell_runs(summary: Summary, *, joined: bool) -> dict[str, str]:
+    """What a row is about: a run's folder, the settings in which runs differ, the number of seeds, rounds done."""
     folder = {} if joined else {"run": str(summary.runs[0].folder)}
-    settings = {key: word(value) for key, value in summary.group.settings.items() if key != "rounds"}
-    return folder | settings | ({"seeds": str(len(summary.runs))} if joined else {})
+    settings = {key: format_value(value) for key, value in summary.group.settings.items() if key != "rounds"}
+    seeds = {"seeds": str(len(summary.runs))} if joined else {}
+    return folder | settings | seeds | {"rounds": tell_rounds(summary)}
 
 
-def describe(summary: Summary, target: float | None, *, brief: bool) -> dict[str, str]:
-    """What the runs of a line have reached, by the names of the columns."""
-    of = summary.over_seeds
-    reached = number(of.rounds_to_target, ".1f" if len(of.rounds_to_target.values) > 1 else ".0f")
-    return {
-        "rounds": rounds(summary),
-        "final": number(of.final_accuracy, ".2%"),
-        "best": number(of.best_accuracy, ".2%"),
-        "last 10": number(of.last_accuracy, ".2%"),
-        "test loss": number(of.test_loss, ".4f", brief=brief),
-        "clients": clients(summary, brief=brief),
-        **({} if target is None else {f"to {100 * target:g}%": reached}),
-        "consensus": number(of.consensus_distance, ".3g", brief=brief),
-        "push weights": between(of.push_weight_min, of.push_weight_max, ".3g"),
-    }
-
-
-def describe_costs(summary: Summary, most_bytes: float, *, brief: bool) -> dict[str, str]:
-    """What it took; bytes are counted in what suits the line that has sent most."""
-    size, unit = byte_unit(most_bytes, smallest=1e6)
-    return {
-        f"{unit} sent": number(summary.over_seeds.bytes_sent, ".4g", scale=1 / size, brief=brief),
-        "seconds": number(summary.over_seeds.seconds, ".1f", brief=brief),
-    }
-
-
-def rounds(summary: Summary) -> str:
-    """Rounds done of those asked, and whether it came to nothing."""
+def tell_rounds(summary: Summary) -> str:
+    """Rounds done of those asked, and whether a run diverged."""
     done = sorted({len(run.lines) for run in summary.runs})
     diverged, all_of = sum(run.diverged is not None for run in summary.runs), len(summary.runs)
     fault = f", {'' if diverged == all_of else f'{diverged} of {all_of} '}diverged" if diverged else ""
     return f"{'–'.join(map(str, dict.fromkeys((done[0], done[-1]))))}/{summary.runs[0].config.rounds}{fault}"
 
 
-def clients(summary: Summary, *, brief: bool) -> str:
-    """The clients' own models in one cell."""
-    of = summary.over_seeds
-    if of.client_accuracy_mean.mean is None:
-        return NOTHING
-    range_ = between(of.client_accuracy_min, of.client_accuracy_max, ".1%").removesuffix("%")
-    return f"{number(of.client_accuracy_mean, '.1%', brief=brief)} ({range_})"
+def tell_column(
+    name: str, row: Measure, summaries: Sequence[Summary], target: float | None, *, brief: bool
+) -> tuple[str, list[str]] | None:
+    """The heading and the cells of a measure; None where it has no column, or nobody has the number."""
+    size, unit = 1.0, ""
+    if row.form == "bytes":  # counted in what suits the row that has sent most
+        most = max((value for summary in summaries for value in summary.over_seeds[name].values), default=0.0)
+        size, unit = byte_unit(most, smallest=1e6)
+    heading = row.column.format(unit=unit, target=f"{100 * (target or 0):g}%")
+    cells = [tell_cell(summary.over_seeds, name, scale=1 / size, brief=brief) for summary in summaries]
+    missing = row.is_optional and all(cell == NOTHING for cell in cells)
+    return None if missing or not row.column else (heading, cells)
 
 
-def number(spread: Spread, form: str, *, scale: float = 1.0, brief: bool = False) -> str:
+def tell_cell(over_seeds: Mapping[str, Spread], name: str, *, scale: float, brief: bool) -> str:
+    """A measure in one cell, with the range that belongs to it."""
+    row, spread = MEASURES[name], over_seeds[name]
+    if row.high and not row.low:
+        return format_range(spread, over_seeds[row.high], row.digits)
+    digits = ".0f" if row.needs_target and len(spread.values) == 1 else row.digits
+    text = format_spread(spread, digits, scale=scale, brief=brief and not row.always_std)
+    if spread.mean is None or not (row.low and row.high):
+        return text
+    return f"{text} ({format_range(over_seeds[row.low], over_seeds[row.high], row.digits).removesuffix('%')})"
+
+
+def format_spread(spread: Spread, digits: str, *, scale: float = 1.0, brief: bool = False) -> str:
     """The mean, and unless it is to be brief the standard deviation, of the seeds that have the number."""
     if spread.mean is None:
         return NOTHING
-    text = format(scale * spread.mean, form)
+    text = format(scale * spread.mean, digits)
     if spread.std is not None and not brief:
-        text = f"{text.removesuffix('%')} ± {format(scale * spread.std, form)}"
+        text = f"{text.removesuffix('%')} ± {format(scale * spread.std, digits)}"
     there = len(spread.values)
     return f"{text} ({there}/{there + spread.missing})" if spread.missing else text
 
 
-def between(low: Spread, high: Spread, form: str) -> str:
+def format_range(low: Spread, high: Spread, digits: str) -> str:
     """The lowest and the highest of all seeds, once where they look the same."""
     if not low.values or not high.values:
         return NOTHING
-    lowest, highest = format(min(low.values), form), format(max(high.values), form)
+    lowest, highest = format(min(low.values), digits), format(max(high.values), digits)
     return lowest if lowest == highest else f"{lowest.removesuffix('%')}–{highest}"
 
 
@@ -161,11 +143,17 @@ def markdown(groups: Sequence[Group], target: float | None) -> str:
     if len(grid.columns) > 1:
         head = ["method", *(f"{column.data_set} {column.partition}" for column in grid.columns)]
         lines = [
-            [escape_markdown(row), *(mark(cell, "**{}**", "*{}*") for cell in line)] for row, line in grid.rows.items()
+            [escape_markdown(row), *(format_cell(cell, "**{}**", "*{}*") for cell in line)]
+            for row, line in grid.rows.items()
         ]
-        parts += [pipes([escape_markdown(name) for name in head], lines), "", caption(grid, "in italics"), ""]
+        parts += [
+            pipe_table([escape_markdown(heading) for heading in head], lines),
+            "",
+            caption(grid, "in italics"),
+            "",
+        ]
     table = tabulate(groups, target, brief=False)
-    parts += [pipes(table.head, [[escape_markdown(cell) for cell in row] for row in table.rows])]
+    parts += [pipe_table(table.head, [[escape_markdown(cell) for cell in row] for row in table.rows])]
     parts += [f"\n{escape_markdown(note)}" for note in table.notes]
     return "\n".join(parts) + "\n"
 
@@ -180,7 +168,7 @@ def latex(groups: Sequence[Group]) -> str:
         rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
         start += width
     lines = [
-        [escape_latex(row), *(mark(cell, r"\textbf{{{}}}", r"\underline{{{}}}", escape_latex) for cell in line)]
+        [escape_latex(row), *(format_cell(cell, r"\textbf{{{}}}", r"\underline{{{}}}", escape_latex) for cell in line)]
         for row, line in grid.rows.items()
     ]
     return "\n".join(
@@ -205,11 +193,11 @@ def latex(groups: Sequence[Group]) -> str:
     )
 
 
-def mark(cell: Cell | None, best: str, second: str, escape: Callable[[str], str] = str) -> str:
+def format_cell(cell: Cell | None, best: str, second: str, escape: Callable[[str], str] = str) -> str:
     """A cell's accuracy in percent, the best two of a column in their forms."""
-    if cell is None or cell.summary.over_seeds.final_accuracy.mean is None:
+    if cell is None or cell.summary.score.mean is None:
         return NOTHING
-    text = escape(number(cell.summary.over_seeds.final_accuracy, ".2f", scale=100))
+    text = escape(format_spread(cell.summary.score, ".2f", scale=100))
     return {1: best, 2: second}.get(cell.place, "{}").format(text) + escape("" if cell.complete else UNFINISHED)
 
 
@@ -227,8 +215,8 @@ def caption(grid: Grid, second: str) -> str:
     return f"Test accuracy (%) of the mean model after {after}, {what}.{ranked}{open_ends}"
 
 
-def pipes(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as GitHub's Markdown has it, numbers to the right."""
+def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in GitHub's Markdown, numbers to the right."""
     rule = ["---", *("---:" for _ in head[1:])]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
 

@@ -5,7 +5,7 @@
 code=0 stopped=0 work=
 
 time_is_up() {
-  echo "launch/slurm: the time is nearly up, stopping after the present round" >&2
+  echo "launch/slurm: the time is nearly up, stopping after the current round" >&2
   stopped=1
   stop
 }

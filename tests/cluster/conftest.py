@@ -14,15 +14,15 @@ import engine
 import hosts
 import pytest
 import slurm
-from launching import TESTS, train
+from launching import HELPERS, ROOT
 from needs import missing
 
 ROOM_FOR_IMAGES_BYTES = 12e9
-MODEL = ("--model.name", "small_models:slow", "--local.steps", "1", "--graph.out_degree", "1", "--report", "false")
 
 
 @pytest.fixture(scope="session")
 def asked_for() -> None:
+    """What every cluster needs; by this fixture a test has the mark `cluster`."""
     if os.environ.get("DFL_CLUSTER") != "1":
         pytest.skip("DFL_CLUSTER=1 is not set: it starts services of its own, as root")
 
@@ -38,7 +38,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("SLURM", "TORCHELASTIC_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(HELPERS))
 
 
 @pytest.fixture
@@ -70,11 +70,5 @@ def project(tmp_path: Path) -> Path:
     """A folder to start jobs from, with the launch scripts in it as they are shipped."""
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "launch").symlink_to(TESTS.parent / "launch")
+    (folder / "launch").symlink_to(ROOT / "launch")
     return folder
-
-
-def undisturbed(folder: Path, clients: int, rounds: int, *arguments: str) -> Path:
-    """The same run in one process on this machine, where nothing happens to it."""
-    layout = ("--num_clients", str(clients), "--rounds", str(rounds))
-    return train(1, folder / "undisturbed", *layout, *MODEL, *arguments)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import MODEL, undisturbed
+from cluster_runs import MODEL, undisturbed
 from hosts import Host
-from launching import TESTS, assert_same_run, wait_for_rounds
+from launching import ROOT, assert_same_run, wait_for_rounds
 
 ROUNDS = ("--rounds", "12", "--checkpoint.every", "4")
 PATIENCE_S = 240.0
@@ -25,7 +25,7 @@ def launched(
     try:
         for number, host in enumerate(hosts):
             place = ["--head", hosts[0].address, "--hosts", str(len(hosts)), "--host", str(number), "-n", "2"]
-            command = host.command(str(TESTS.parent / "launch" / "multi_node.sh"), *place, *arguments)
+            command = host.command(str(ROOT / "launch" / "multi_node.sh"), *place, *arguments)
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
             env = os.environ | {"DFL_HOST": str(number)} | environment
             started.append(subprocess.Popen(command, cwd=project, env=env, text=True, **pipes))  # type: ignore[call-overload]

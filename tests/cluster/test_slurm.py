@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import MODEL, undisturbed
+from cluster_runs import MODEL, undisturbed
 from launching import assert_same_run, lines
 from slurm import Slurm
 

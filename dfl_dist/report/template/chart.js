@@ -1,11 +1,10 @@
 // A line chart as wide as its place: axes, bands, a scale that may be logarithmic, a cursor that tells the values.
 //
 // A chart: id, title, note, form (how values are written), log, canLog, mark (a value to compare with), series, hidden
-// (names of series that are not shown), legend. A series: name, style, points with round, mb, s, y and perhaps a band
-// from low to high, which is drawn with `edges` too; std where the band is a deviation.
+// (names of series that are not shown), legend. A series: name, style, points with a place on each axis, y and perhaps
+// a band from low to high, which is drawn with `edges` too; std where the band is a deviation.
 // `view` is shared by charts: the axis they are drawn against, and how far each axis goes.
 
-const AXES = { round: "rounds done", mb: "megabytes sent", s: "seconds of training" };
 const CHART_HEIGHT = 230;
 const MARGIN = { top: 12, right: 14, bottom: 36, left: 52 };
 const BOTTOM = CHART_HEIGHT - MARGIN.bottom;
@@ -50,16 +49,16 @@ function planChart(chart, view, { width, log: wanted }) {
   const log = wanted && chart.series.some(({ points }) => points.some((point) => point.y > 0));
   const lines = chart.series.filter(({ name }) => !chart.hidden.has(name)).map((series) => ({
     series,
-    points: series.points.filter((point) => point[view.axis] !== undefined && (!log || point.y > 0)),
+    points: series.points.filter((point) => point[view.axis.key] !== undefined && (!log || point.y > 0)),
   }));
   const heights = lines.flatMap(({ points }) => points.flatMap(({ y, low, high }) => [y, low, high]))
     .concat(chart.mark).filter((value) => value !== undefined && (!log || value > 0));
   const size = { from: BOTTOM, to: MARGIN.top };
   const across = { from: MARGIN.left, to: width - MARGIN.right, most: Math.max(2, width / 90) };
-  const x = linearScale([0, view.reach[view.axis]], { ...across, whole: view.axis === "round" });
+  const x = linearScale([0, view.reach[view.axis.key]], { ...across, whole: view.axis === DATA.axes[0] });
   const y = log ? logScale(heights, size)
     : linearScale(heights, { ...size, floor: 0, ceiling: chart.form === "percent" ? 1 : Infinity, tidy: true });
-  return { lines, x, y, across: (point) => x.place(point[view.axis]) };
+  return { lines, x, y, across: (point) => x.place(point[view.axis.key]) };
 }
 
 function drawAxes(plan, width, view, chart) {
@@ -75,7 +74,7 @@ function drawAxes(plan, width, view, chart) {
     draw("g", { class: "ticks x" }, plan.x.ticks.map((value) =>
       draw("text", { x: plan.x.place(value), y: BOTTOM + 15 }, xText(value)))),
     draw("line", { class: "axis", x1: MARGIN.left, x2: right, y1: BOTTOM, y2: BOTTOM }),
-    draw("text", { class: "axis-label", x: right, y: CHART_HEIGHT - 4 }, AXES[view.axis]),
+    draw("text", { class: "axis-label", x: right, y: CHART_HEIGHT - 4 }, view.axis.label),
     ...(chart.mark === undefined ? [] : [level("mark", chart.mark)]),
   ];
 }
@@ -146,10 +145,9 @@ function followPointer(svg, chart, view, state) {
 }
 
 function tellPlace(point) {
-  const parts = [`after round ${point.round}`];
-  if (point.mb !== undefined) parts.push(bytes(point.mb * 1e6));
-  if (point.s !== undefined) parts.push(seconds(point.s));
-  return make("div", { class: "place" }, parts.join(" · "));
+  const others = DATA.axes.slice(1).filter(({ key }) => point[key] !== undefined);
+  const parts = others.map(({ key, form, unit }) => FORMS[form](point[key] * unit));
+  return make("div", { class: "place" }, [`after round ${point.round}`, ...parts].join(" · "));
 }
 
 function tellPoint({ y, low, high, std }, write) {
@@ -162,7 +160,7 @@ function tellPoint({ y, low, high, std }, write) {
 function describeChart(chart, plan, view) {
   const ends = plan.lines.filter(({ points }) => points.length).map(({ series, points }) =>
     `${series.name} ends at ${tellPoint(points[points.length - 1], FORMS[chart.form])}`);
-  return `${chart.title} against ${AXES[view.axis]}. ${ends.join("; ") || "No line is shown"}.`;
+  return `${chart.title} against ${view.axis.label}. ${ends.join("; ") || "No line is shown"}.`;
 }
 
 // Names that show or hide their series, in one chart or in all.

@@ -1,4 +1,4 @@
-// Who holds which classes: a column a client, a row a class, the darker the more; above it how much a client holds.
+// Who holds which classes: one column per client, one row per class, the darker the more; above it each client's total.
 
 const LEVELS = 12; // of colour: one path each, however many cells there are
 const BARS = 46; // height of the bars

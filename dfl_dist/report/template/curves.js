@@ -1,94 +1,47 @@
-// Which curves there are: of one group its measures side by side, of several each measure with a line a group.
+// The charts of the page: of one group its curves side by side, of several each curve with one line per group.
 
 const DASHES = [null, "6 4", "9 3 2 3", "2 3", "9 3 2 3 2 3"];
-const CLIENTS = ["client_accuracy_mean", "client_accuracy_min", "client_accuracy_max"];
-const WEIGHTS = ["push_weight_min", "push_weight_min", "push_weight_max"];
-const APART = "mean distance of the clients’ models z from the mean model x̄";
-const RANGE = "smallest and largest w of all clients; 1 is even";
-const NOT_YET = "nothing is recorded yet.";
-const NO_CLIENTS = "the clients’ own models were not evaluated (eval.clients_every is 0).";
-const ALL_ONE = "every client’s w was 1 in every round.";
-const ALL_ZERO = "0 in every round: all clients had one and the same model.";
 
 function styleOf(index) {
   return { color: `var(--c${index % 7})`, dash: DASHES[Math.floor(index / 7) % DASHES.length] };
 }
 
-// The points of a measure; `low` and `high` name measures that make its band, else it is ± the deviation over seeds.
-function pointsOf(curves, measure, low, high) {
-  const { round, mb, s, mean, std } = curves[measure];
+// The points of a metric; `low` and `high` name metrics that make its band, else it is ± the deviation over seeds.
+function pointsOf(curves, [metric, low, high]) {
+  const { mean, std, ...places } = curves[metric];
   const edge = (name) => new Map(name ? curves[name].round.map((at, index) => [at, curves[name].mean[index]]) : []);
   const [bottom, top] = [edge(low), edge(high)];
-  return round.map((at, index) => {
-    const point = { round: at, mb: mb[index], s: s[index], y: mean[index] };
+  return places.round.map((at, index) => {
+    const point = { y: mean[index] };
+    for (const { key } of DATA.axes) point[key] = places[key][index];
     if (bottom.has(at) && top.has(at)) return { ...point, low: bottom.get(at), high: top.get(at) };
     if (low || std === null) return point;
     return { ...point, std: std[index], low: mean[index] - std[index], high: mean[index] + std[index] };
   });
 }
 
-// The charts of one group: lines are measures.
-function chartsOfOne({ curves }) {
-  const line = (name, place, ...measures) => ({ name, style: styleOf(place), points: pointsOf(curves, ...measures) });
-  const range = { ...line("smallest to largest w", 0, ...WEIGHTS), edges: true };
-  return [
-    {
-      id: "accuracy", title: "Test accuracy", form: "percent",
-      series: [line("mean model x̄", 0, "test_accuracy"), line("clients’ own models, mean and range", 1, ...CLIENTS)],
-    },
-    {
-      id: "loss", title: "Loss", form: "number", canLog: true,
-      series: [line("test, mean model x̄", 0, "test_loss"), line("training, mean over clients", 1, "train_loss")],
-    },
-    {
-      id: "consensus", title: "Distance from consensus", note: APART, form: "number", log: true, canLog: true,
-      flat: { value: 0, words: ALL_ZERO }, series: [line("consensus distance", 0, "consensus_distance")],
-    },
-    {
-      id: "weights", title: "Push weights", note: RANGE, form: "number", mark: 1,
-      flat: { value: 1, words: ALL_ONE }, series: [range],
-    },
-  ];
-}
-
-// The charts of several groups: lines are groups.
-function chartsOfMany(groups) {
-  const lines = (measures, more = {}) => groups.map(({ label, curves }, place) =>
-    ({ name: label, style: styleOf(place), points: pointsOf(curves, ...measures), ...more }));
-  const note = groups.some(({ seeds }) => seeds > 1) ? "mean over seeds, band ± one standard deviation" : "";
-  const [accuracy, loss] = [{ note, form: "percent" }, { note, form: "number", canLog: true }];
-  return [
-    { id: "accuracy", title: "Test accuracy of the mean model x̄", ...accuracy, series: lines(["test_accuracy"]) },
-    {
-      id: "clients", title: "Accuracy of the clients’ own models", note: "mean, band from the worst to the best client",
-      form: "percent", series: lines(CLIENTS), absent: NO_CLIENTS,
-    },
-    { id: "test-loss", title: "Test loss of the mean model x̄", ...loss, series: lines(["test_loss"]) },
-    { id: "train-loss", title: "Training loss, mean over clients", ...loss, series: lines(["train_loss"]) },
-    {
-      id: "consensus", title: "Distance from consensus", ...loss, note: APART, log: true,
-      flat: { value: 0, words: ALL_ZERO }, series: lines(["consensus_distance"]),
-    },
-    {
-      id: "weights", title: "Push weights", note: RANGE, form: "number", mark: 1,
-      flat: { value: 1, words: ALL_ONE }, series: lines(WEIGHTS, { edges: true }),
-    },
-  ];
+// A chart with its lines: those of its curves for one group, of its one curve for each of several groups.
+function withSeries(chart, groups) {
+  const pairs = groups.length > 1 ? groups.map((group) => [group.label, group, chart.lines[0]])
+    : chart.lines.map((line) => [line.name, groups[0], line]);
+  const series = pairs.map(([name, { curves }, { metrics, edges }], place) =>
+    ({ name, style: styleOf(place), points: pointsOf(curves, metrics), edges }));
+  return { ...chart, series };
 }
 
 // Why a chart would show nothing; null where it does show something.
-function whyAbsent({ series, absent, flat }) {
+function whyAbsent({ series, absent, uneventful: [value, words] = [] }) {
   const points = series.flatMap((one) => one.points);
-  if (!points.length) return absent ?? NOT_YET;
-  return flat && points.every(({ y, high }) => y === flat.value && (high ?? y) === flat.value) ? flat.words : null;
+  if (!points.length) return absent;
+  return words && points.every(({ y, high }) => y === value && (high ?? y) === value) ? words : null;
 }
 
 function makeCurves(groups) {
   const several = groups.length > 1;
-  const planned = several ? chartsOfMany(groups) : chartsOfOne(groups[0]);
+  const planned = DATA.charts.map((chart) => withSeries(chart, groups));
   const every = planned.flatMap(({ series }) => series.flatMap(({ points }) => points));
-  const reach = (axis) => extremes(every.map((point) => point[axis] ?? 0), [0, 1])[1] || 1;
-  const view = { axis: "round", reach: { round: reach("round"), mb: reach("mb"), s: reach("s") } };
+  const reach = ({ key }) => extremes(every.map((point) => point[key] ?? 0), [0, 1])[1] || 1;
+  const view = { axis: DATA.axes[0], reach: Object.fromEntries(DATA.axes.map((axis) => [axis.key, reach(axis)])) };
   const shared = new Set();
   const charts = [];
   const drawn = planned.map((chart) => {
@@ -100,8 +53,11 @@ function makeCurves(groups) {
     return made.node;
   });
   const update = () => { for (const chart of charts) chart.update(); };
-  const axes = [["round", "rounds"], ["mb", "megabytes"], ["s", "seconds"]];
-  const choice = makeSwitch("Draw against", axes, "round", (axis) => { view.axis = axis; update(); });
+  const axes = DATA.axes.map(({ key, choice }) => [key, choice]);
+  const choice = makeSwitch("Draw against", axes, view.axis.key, (chosen) => {
+    view.axis = DATA.axes.find(({ key }) => key === chosen);
+    update();
+  });
   const names = groups.map(({ label }, place) => ({ name: label, style: styleOf(place) }));
   const hint = "A click on a name hides or shows it, a double click shows it alone.";
   return makeSection("curves", "Curves",

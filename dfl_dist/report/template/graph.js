@@ -38,8 +38,8 @@ function tellExchange({ graph, overlap, gossip_steps: again }) {
   const parts = [];
   const [shown, all] = [graph.rounds.length, graph.recorded];
   const late = count(overlap, "round");
-  if (again > 1) parts.push(`The exchange is repeated ${again} times a round, on the same graph.`);
-  if (overlap) parts.push(`What is pushed to others arrives ${late} later; until then it is under way.`);
+  if (again > 1) parts.push(`The exchange is repeated ${again} times per round, on the same graph.`);
+  if (overlap) parts.push(`What is pushed to others arrives ${late} later; until then it is in flight.`);
   if (shown < all) parts.push(`To keep this page small it has ${whole(shown)} of ${whole(all)} rounds, evenly chosen.`);
   return parts.join(" ");
 }
@@ -195,7 +195,7 @@ function tellRound({ rows, w }, { server, clients }) {
   const mutual = sum(rows.map((row, from) => row.filter((to) => to > from && rows[to].includes(from)).length));
   const total = sum(w);
   const [low, high] = extremes([...w], [1, 1]);
-  const late = clients - total > 1e-3 ? `; ${number(clients - total)} is under way` : "";
+  const late = clients - total > 1e-3 ? `; ${number(clients - total)} is in flight` : "";
   return [
     `${count(pushes, "push", "pushes")}, ${count(mutual, "pair")} both ways`,
     high - low < 1e-6 ? `w is ${number(low)} for everybody` : `w from ${number(low)} to ${number(high)}`,

@@ -1,6 +1,6 @@
 // From values to pixels, and where the ticks go.
 
-// Multiples of 1, 2 or 5 times a power of ten, at most so many in a span.
+// The step between ticks: 1, 2 or 5 times a power of ten, at most `most` steps in a span.
 function niceStep(span, most) {
   const rough = span / most;
   const power = 10 ** Math.floor(Math.log10(rough));

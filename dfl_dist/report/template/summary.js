@@ -1,25 +1,11 @@
 // What comes first: the numbers of a run, or the table that compares groups.
 
-function makeFacts({ scores }) {
-  const after = (round) => (round === null ? "not evaluated yet" : `after round ${round}`);
-  const each = (value, write) => (value !== null && scores.rounds ? `${write(value / scores.rounds)} a round` : "");
-  const range = scores.client_accuracy_min === null ? "not evaluated"
-    : `${percent(scores.client_accuracy_min)} to ${percent(scores.client_accuracy_max)}`;
-  const facts = [
-    ["Final accuracy", percent(scores.final_accuracy), after(scores.final_round)],
-    ["Best accuracy", percent(scores.best_accuracy), after(scores.best_round)],
-    [`Mean of last ${scores.last_rounds} rounds`, percent(scores.last_accuracy), "where evaluated"],
-    ["Test loss", number(scores.test_loss), after(scores.final_round)],
-    ["Clients’ own models", percent(scores.client_accuracy_mean), range],
-    ["Consensus distance", number(scores.consensus_distance), "mean ‖z − x̄‖"],
-    ["Sent in all", bytes(scores.bytes_sent), each(scores.bytes_sent, bytes)],
-    ["Training time", seconds(scores.seconds), each(scores.seconds, seconds)],
-  ];
-  if (scores.target !== null) {
-    facts.push([`Rounds to ${number(100 * scores.target)} %`, number(scores.rounds_to_target), "first evaluated so"]);
-  }
-  return make("dl", { class: "facts" }, facts.map(([name, value, detail]) => make("div", {},
-    make("dt", {}, name), make("dd", { class: "value" }, value), make("dd", { class: "detail" }, detail))));
+function makeTiles({ tiles }) {
+  const describe = (write, [text, ...values]) => text.replace(/\{\}/g, () => write(values.shift()));
+  return make("dl", { class: "facts" }, tiles.map(({ label, form, value, detail }) => make("div", {},
+    make("dt", {}, label[0].toUpperCase() + label.slice(1)),
+    make("dd", { class: "value" }, FORMS[form](value)),
+    make("dd", { class: "detail" }, describe(FORMS[form], detail)))));
 }
 
 // Pairs of a name and some words.
@@ -32,7 +18,7 @@ function makeRunSummary(run) {
   const hint = "Accuracy and test loss are of the mean model x̄. Rounds are counted from 1; the files count from 0.";
   return [
     make("p", { class: `badge ${run.state.tone}` }, run.state.text),
-    makeFacts(run),
+    makeTiles(run),
     make("p", { class: "hint" }, hint),
     makeList(run.about),
   ];
@@ -61,7 +47,7 @@ function makeComparison(groups, columns) {
   }
 
   refresh();
-  const drawn = make("th", { scope: "col" }, make("span", { class: "hidden" }, "final accuracy, drawn"));
+  const drawn = make("th", { scope: "col" }, make("span", { class: "hidden" }, `${columns[0].label}, drawn`));
   const head = make("thead", {}, make("tr", {}, heads.slice(0, 3), drawn, heads.slice(3)));
   const box = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Comparison of the groups" },
     make("table", { class: "compare" }, head, body));
@@ -118,7 +104,7 @@ function spreadEnds({ mean, std, values }) {
   return mean === null ? [] : [mean - (std ?? 0), mean + (std ?? 0), ...values];
 }
 
-// The final accuracy as a dot with its deviation, and a small dot for each seed, all groups on one scale.
+// The first column as a dot with its deviation, and a small dot for each seed, all groups on one scale.
 function drawWhisker({ mean, std, values }, scale, { color }) {
   const svg = draw("svg", { width: 110, height: 20, "aria-hidden": "true", style: `color:${color}` });
   if (mean === null) return svg;

@@ -1,0 +1,59 @@
+"""`dfl-dist NAME …`: each command is a module of `commands/`, or a folder where it has several files."""
+
+import importlib
+import os
+import sys
+
+from dfl_dist.errors import ConfigError, refusal
+from dfl_dist.signals import require_linux
+
+COMMANDS = {  # where its function `main` is, and what it is for
+    "algorithms": ("algorithms", "the methods and the settings each stands for"),
+    "doctor": (
+        "doctor.command",
+        "whether this machine, or all hosts of a job, can run it: versions, devices, network, disk",
+    ),
+    "launch": ("launch", "train on one host or on several, with restarts and clean stops"),
+    "partition": ("partition.command", "which client has how many samples of which class, without training"),
+    "report": ("report", "what runs have reached: tables, LaTeX, figures, one page"),
+    "sweep": (
+        "sweep",
+        "the runs of a grid, one after the other; finished ones are skipped, interrupted ones resumed",
+    ),
+    "topology": ("topology.command", "what graphs do to averaging and to the network, without training"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Hand the arguments over to the command they name."""
+    name, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        require_linux()
+        if name in ("-h", "--help"):
+            print(help_text())
+            return 0
+        if name not in COMMANDS:
+            raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)
+        sys.path.append(os.getcwd())  # import paths such as my_project.sets:load mean what they mean to the trainer
+        module, _ = COMMANDS[name]
+        code: int = importlib.import_module(f"dfl_dist.commands.{module}").main(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except ConfigError as error:
+        print(f"dfl-dist: {error}", file=sys.stderr)
+        return 2
+
+
+def help_text() -> str:
+    return "\n".join(
+        [
+            "usage: dfl-dist NAME [options]",
+            "",
+            *(f"  {command:<12} {text}" for command, (_, text) in COMMANDS.items()),
+            "",
+            "Training: torchrun --nproc_per_node=8 -m dfl_dist.train --help",
+        ]
+    )

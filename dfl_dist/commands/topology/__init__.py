@@ -1,0 +1,1 @@
+"""`dfl-dist topology`: what graphs do to averaging and to the network, without training."""

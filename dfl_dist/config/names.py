@@ -1,0 +1,34 @@
+"""Names in settings: an entry of a registry, or an import path such as `package.module:name`."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from dfl_dist.errors import ConfigError, fail_as_user, one_line, refusal
+
+T = TypeVar("T")
+
+
+def is_import_path(name: str) -> bool:
+    return ":" in name
+
+
+def lookup(key: str, name: str, registry: Mapping[str, Any]) -> Any:
+    """The entry of a registry, or what the import path `package.module:name` leads to."""
+    if name in registry:
+        return registry[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise refusal(key, name, ", ".join(registry) + " or package.module:name", registry)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever the user's module does when it is imported
+        fail_as_user(f"{key}: importing {name}")
+        raise ConfigError(f"{key}: given {name}, which cannot be imported: {one_line(error)}") from error
+
+
+def choose(key: str, name: str, registry: Mapping[str, T]) -> T:
+    """The entry of a registry that takes no import paths."""
+    if name not in registry:
+        raise refusal(key, name, ", ".join(registry), registry)
+    return registry[name]

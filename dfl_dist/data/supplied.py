@@ -1,0 +1,70 @@
+"""User-supplied data, checked before a run begins."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dfl_dist.data.datasets import ARRAYS, Dataset
+from dfl_dist.errors import ConfigError, fail_as_user, one_line, refusal
+
+
+def call_data(name: str, function: Callable[[], Any]) -> Dataset:
+    """What a user-supplied function returns, as a data set: a `Dataset`, or the four arrays in its order."""
+    try:
+        found = function()
+    except Exception as error:  # whatever the user's function does
+        fail_as_user(f"data.name: {name}")
+        raise ConfigError(f"data.name: given {name}, which fails when it is called: {one_line(error)}") from error
+    arrays = read_arrays(name, found)
+    highest = max(int(arrays["train_targets"].max()), int(arrays["test_targets"].max()))
+    if highest >= sum(len(arrays[f"{part}_targets"]) for part in ("train", "test")):
+        raise refusal("data.name", f"{name}, with targets up to {highest}", "classes numbered 0, 1, 2, …")
+    if not isinstance(found, Dataset):
+        return Dataset(**arrays, classes=tuple(map(str, range(highest + 1))))
+    if highest >= len(found.classes):
+        raise refusal(
+            "data.name", f"{name}, with targets up to {highest}", f"a name in classes for each, {highest + 1}"
+        )
+    return dataclasses.replace(found, **arrays)
+
+
+def read_arrays(name: str, found: Any) -> dict[str, Any]:
+    """The four arrays by name, refused where they cannot be used."""
+    given = [getattr(found, key) for key in ARRAYS] if isinstance(found, Dataset) else found
+    if not isinstance(given, Sequence) or len(given) != len(ARRAYS):
+        raise refusal("data.name", f"{name}, which returns a {type(found).__name__}", f"the arrays {', '.join(ARRAYS)}")
+    arrays: dict[str, Any] = {}
+    for key, values in zip(ARRAYS, given, strict=True):
+        try:
+            arrays[key] = as_array(values)
+        except Exception as error:  # whatever an object does that is to become an array
+            raise ConfigError(f"data.name: given {name}, whose {key} is not an array: {one_line(error)}") from error
+    for part in ("train", "test"):
+        check_part(name, part, arrays[f"{part}_inputs"], arrays[f"{part}_targets"], arrays["train_inputs"])
+        arrays[f"{part}_targets"] = arrays[f"{part}_targets"].astype(np.int64)
+    return arrays
+
+
+def as_array(given: Any) -> np.ndarray:
+    """An array as torch takes it, which keeps no larger one alive; a mapped file stays one."""
+    array = np.asarray(given)
+    array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)) if array.ndim else array
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        if owner.base is None:
+            return array if owner is array or owner.size == array.size else array.copy()
+        owner = owner.base
+    return array
+
+
+def check_part(name: str, part: str, inputs: np.ndarray, targets: np.ndarray, like: np.ndarray) -> None:
+    """Refuse inputs and targets that cannot be, or do not go together."""
+    if not (targets.ndim == 1 and targets.dtype.kind in "iu" and len(targets) and targets.min() >= 0):
+        shown = f"{name}, whose {part}_targets are {targets.dtype} {list(targets.shape)}"
+        raise refusal("data.name", shown, "a row of whole numbers, 0 or more, one per sample")
+    fits = inputs.ndim > 0 and len(inputs) == len(targets) and inputs.shape[1:] == like.shape[1:]
+    if not fits or inputs.dtype.kind not in "fiu":
+        shown = f"{name}, whose {part}_inputs are {inputs.dtype} {list(inputs.shape)}"
+        raise refusal("data.name", shown, f"numbers, {len(targets)} samples of shape {like.shape[1:]}")

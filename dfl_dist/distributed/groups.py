@@ -1,0 +1,153 @@
+"""How ranks meet and connect: the store, the control group of all ranks, the data group of those with clients."""
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from dfl_dist.distributed.waiting import blaming
+from dfl_dist.distributed.world import World
+from dfl_dist.errors import ConfigError, PeerError, one_line
+
+LONGEST_TIMEOUT = timedelta(days=1)
+STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
+MEETING_POLL_S = 0.02
+STORES: dict["World", Any] = {}  # those that this process has opened
+
+
+def check_unconnected() -> None:
+    """Refuse to begin where a process group is there already."""
+    if dist.is_initialized():
+        raise ConfigError("a process group is there already, allowed: none before dfl_dist.train, which makes its own")
+
+
+def open_store(world: World, timeout_s: float) -> Any:
+    """Where the ranks meet; kept, since a second run of this process meets there too, and rank 0 may be its host."""
+    if not world.torchrun:
+        return dist.HashStore()  # type: ignore[attr-defined]
+    if world not in STORES:
+        with blaming("rank 0 to plan the run", timeout_s):
+            timeout = timedelta(seconds=timeout_s)
+            STORES[world], _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
+    return STORES[world]
+
+
+def connect(world: World) -> dist.ProcessGroup:
+    """Make the control group: gloo, all ranks."""
+    return make_group(world, meet(world, open_store(world, STARTUP_TIMEOUT_S), STARTUP_TIMEOUT_S))
+
+
+def make_group(world: World, store: Any) -> dist.ProcessGroup:
+    """The control group of ranks that have met."""
+    timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
+    with connecting(world.rank, range(world.size), store, "control"):
+        dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+    group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
+    lengthen(group)
+    return group
+
+
+@contextlib.contextmanager
+def connecting(rank: int, ranks: Iterable[int], store: Any, what: str) -> Iterator[None]:
+    """Connect the ranks of a group under the start-up timeout; the error names a rank that did not come to do so."""
+    store.set(f"connecting/{what}/{rank}", "")
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        missing: list[int] = []
+        with contextlib.suppress(RuntimeError):  # the store may be gone too
+            missing = [peer for peer in ranks if not store.check([f"connecting/{what}/{peer}"])]
+        who = f"rank {missing[0]}" if missing else "all ranks"
+        reason = f"nothing came within {STARTUP_TIMEOUT_S:g} s ({one_line(error).partition('. ')[0]})"
+        raise PeerError(f"waited for {who} to connect to the {what} group: {reason}") from error
+
+
+def lengthen(group: dist.ProcessGroup) -> None:
+    """Give a gloo group that is connected the longest timeout: every wait has its own, shorter one.
+
+    The group's own counts from the posting of an operation, and what is posted ahead may wait for many rounds.
+    """
+    dist.distributed_c10d._set_pg_timeout(LONGEST_TIMEOUT, group)
+
+
+def meet(world: World, store: Any, timeout_s: float) -> Any:
+    """A store of this very start, once all ranks are there.
+
+    A restarted torchrun keeps its store, with all that the ranks of the start before have left there; a second run of
+    a script finds what the first has left. So each rank says hello with a word that nobody used before, and rank 0
+    answers it with the name of this start. torchrun's own count of restarts does not name it: with several hosts, each
+    counts its own.
+    """
+    timeout = timedelta(seconds=timeout_s)
+    if world.rank == 0:
+        name = secrets.token_hex(8)
+        here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
+        here.set("here/0", "")
+        welcome(world, store, here, name, timeout_s)
+        return here
+    word = secrets.token_hex(8)
+    store.set(f"dfl_dist/hello/{world.rank}", word)
+    with blaming("rank 0 to plan the run", timeout_s):
+        store.wait([f"dfl_dist/start/{word}"], timeout)
+        name = store.get(f"dfl_dist/start/{word}").decode()
+    here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
+    here.set(f"here/{world.rank}", "")
+    for rank in range(world.size):
+        with blaming(f"rank {rank} to start", timeout_s):
+            here.wait([f"here/{rank}"], timeout)
+    return here
+
+
+def welcome(world: World, store: Any, here: Any, name: str, timeout_s: float) -> None:
+    """Rank 0: tell every rank that says hello the name of this start, until all have come."""
+    missing, answered, end = list(range(1, world.size)), set(), time.monotonic() + timeout_s
+    while missing:
+        for rank in missing:
+            if store.check([f"dfl_dist/hello/{rank}"]):
+                word = store.get(f"dfl_dist/hello/{rank}").decode()  # one of the start before is answered in vain
+                if word not in answered:
+                    store.set(f"dfl_dist/start/{word}", name)
+                    answered.add(word)
+        missing = [rank for rank in missing if not here.check([f"here/{rank}"])]
+        if missing and time.monotonic() > end:
+            raise PeerError(f"waited for rank {missing[0]} to start: nothing came within {timeout_s:g} s")
+        time.sleep(MEETING_POLL_S if missing else 0)
+
+
+def data_group(
+    world: World, client_ranks: Sequence[int], *, backend: str, timeout_s: float, device: torch.device
+) -> dist.ProcessGroup:
+    """Make the data group: the ranks that host clients. Every rank calls this."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # NCCL takes the present one
+    timeout = timedelta(seconds=timeout_s if backend == "nccl" else STARTUP_TIMEOUT_S)  # NCCL's watchdog knows no other
+    store = dist.distributed_c10d._get_default_store()
+    with connecting(world.rank, range(world.size), store, "data"):
+        group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timeout, backend=backend)
+    if world.rank not in client_ranks:
+        return group
+    if backend == "nccl":
+        # Its first point-to-point call must involve every rank, so there is something else before it.
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
+    else:
+        lengthen(group)
+    return group
+
+
+def is_first(event: str) -> bool:
+    """Whether this rank is the first of this start to tell of an event; also where nobody can be asked."""
+    try:
+        return int(dist.distributed_c10d._get_default_store().add(f"first/{event}", 1)) == 1
+    except (RuntimeError, ValueError):  # no group, or the store is gone
+        return True
+
+
+def disconnect() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

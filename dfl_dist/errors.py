@@ -1,0 +1,104 @@
+"""What can go wrong: the one shape of a refusal, and who is to blame for everything else."""
+
+import difflib
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+class ConfigError(ValueError):
+    """A user's mistake, told in one line: the key, what was given, what is allowed."""
+
+
+class ArgumentError(ValueError):
+    """A core function, which knows no settings, refuses one of its arguments."""
+
+    def __init__(self, argument: str, given: object, allowed: str) -> None:
+        super().__init__(f"{argument}: given {given}, allowed: {allowed}")
+        self.argument, self.given, self.allowed = argument, given, allowed
+
+
+class UserCodeError(RuntimeError):
+    """An exception in a user's own model, data or callback. `details` is the user's own traceback."""
+
+    def __init__(self, what: str, details: str = "") -> None:
+        super().__init__(what)
+        self.details = details
+
+
+class RunFaultError(RuntimeError):
+    """The run must not go on: it diverged or lost mass. Only rank 0 knows the words."""
+
+
+class PeerError(RuntimeError):
+    """Another rank did not do its part: it is gone, late, or sent something else."""
+
+
+def refusal(key: str, given: object, allowed: str, known: Iterable[str] = ()) -> ConfigError:
+    """The one shape of a refusal; `known` are names among which the nearest is offered."""
+    near = difflib.get_close_matches(str(given), list(known), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return ConfigError(f"{key}: given {given}, allowed: {allowed}{hint}")
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+@contextmanager
+def refused_as(**keys: str) -> Iterator[None]:
+    """Turn a core function's refusal of an argument into one of the setting it came from: argument="key"."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise refusal(keys[error.argument], error.given, error.allowed) from error
+
+
+# Exceptions in code that is not ours.
+
+
+def user_frames(error: BaseException) -> TracebackType | None:
+    """The part of a traceback from the first frame of the user's own code on; None where there is no such frame.
+
+    It is what we called: a frame after one of ours that is neither ours nor of an installed package or Python itself.
+    """
+    place, ours = error.__traceback__, False
+    while place is not None:
+        file = Path(place.tb_frame.f_code.co_filename)
+        if PACKAGE in file.parents:
+            ours = True
+        elif ours and not is_installed(file):
+            return place
+        place = place.tb_next
+    return None
+
+
+def is_installed(file: Path) -> bool:
+    """Whether a source file belongs to Python or to an installed package, or is none at all (<frozen …>)."""
+    python = Path(traceback.__file__).parent
+    return not file.is_absolute() or "site-packages" in file.parts or python in file.parents
+
+
+def user_error(what: str, error: BaseException) -> UserCodeError | None:
+    """The error of a user's own code with its traceback, without our frames; None where it is not the user's."""
+    if isinstance(error, UserCodeError):
+        return error
+    place = user_frames(error)
+    if place is None:
+        return None
+    last = [frame for frame in traceback.extract_tb(place) if not is_installed(Path(frame.filename))][-1]
+    details = "".join(traceback.format_exception(type(error), error, place)).rstrip()
+    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+    return UserCodeError(f"{what} failed: {where}", details)
+
+
+def fail_as_user(what: str) -> None:
+    """Within an `except` block: raise the present error as the user's own where it comes from there."""
+    _, error, _ = sys.exc_info()
+    if error is not None and (found := user_error(what, error)):
+        raise found from error

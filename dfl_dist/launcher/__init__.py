@@ -1,0 +1,1 @@
+"""Starts the ranks of a job, on one host or on several; restarts and stops them."""

@@ -1,0 +1,88 @@
+"""Reading what a run left behind."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dfl_dist.config.schema import Config
+from dfl_dist.config.values import Asked, load_asked, load_resolved, values_of
+from dfl_dist.errors import refusal
+from dfl_dist.run_folder.files import read_json, read_lines
+from dfl_dist.run_folder.metrics import METRICS
+
+MUST_BE_FINITE = [key for key, metric in METRICS.items() if metric.must_be_finite]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Who holds what: the classes' names, and for each client how many training samples of each class it has."""
+
+    names: list[str]
+    counts: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's settings, as asked (by dotted key) and in force, and the lines of metrics.jsonl, one per round."""
+
+    folder: Path
+    asked: Asked
+    config: Config
+    lines: list[dict[str, Any]]
+
+    @property
+    def evaluated(self) -> list[dict[str, Any]]:
+        """The lines of the rounds in which the mean model was evaluated."""
+        return [line for line in self.lines if "test_accuracy" in line]
+
+    @cached_property
+    def diverged(self) -> int | None:
+        """The first round, counted from 1, with a loss that is not finite; None where there is none."""
+        for line in self.lines:
+            if any(key in line and finite(line, key) is None for key in MUST_BE_FINITE):
+                return rounds_done(line)
+        return None
+
+    def graphs(self) -> list[dict[str, Any]]:
+        """The lines of topology.jsonl, one per round."""
+        return read_lines(self.folder / "topology.jsonl")
+
+    def environment(self) -> dict[str, Any]:
+        """What environment.json says; nothing where it is missing or damaged."""
+        return read_json(self.folder / "environment.json")
+
+    def classes(self) -> Classes | None:
+        """Who holds which classes, if the run has written it down."""
+        found = read_json(self.folder / "classes.json")
+        return Classes(found["classes"], found["counts"]) if {"classes", "counts"} <= set(found) else None
+
+
+def rounds_done(line: dict[str, Any]) -> int:
+    """The number of rounds done by the end of a line's round: files count rounds from 0, people from 1."""
+    return int(line["round"]) + 1
+
+
+def finite(line: dict[str, Any], key: str) -> float | None:
+    """A number of a line; None where it is missing or was not finite."""
+    value = line.get(key)
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The folder itself if it is a run's, else the runs directly in it; refused where there is none."""
+    try:
+        found = [path for path in (folder, *sorted(folder.glob("*/"))) if (path / "resolved.yaml").is_file()]
+    except OSError as error:
+        raise refusal("run", folder, f"a folder that can be read ({error.strerror})") from error
+    if not found:
+        raise refusal("run", folder, "the folder of a run, such as runs/latest, or of several")
+    return found[:1] if found[0] == folder else found
+
+
+def read_run(folder: Path) -> Run:
+    """A run from its folder."""
+    config = load_resolved(folder / "resolved.yaml")
+    asked = load_asked(folder / "config.yaml") if (folder / "config.yaml").is_file() else values_of(config)
+    return Run(folder, asked, config, read_lines(folder / "metrics.jsonl"))

@@ -1,0 +1,163 @@
+"""The folder of a run: choosing it, what is written at the start, finding it again to go on."""
+
+import io
+import json
+import logging
+import os
+import platform
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+from dfl_dist.errors import ConfigError, refusal
+from dfl_dist.run_folder.files import read_json, read_lines, write_atomic, write_lines
+
+log = logging.getLogger(__name__)
+RUNS = Path("runs")
+SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / "resolved.yaml").is_file()
+
+
+def is_finished(folder: Path, rounds: int) -> bool:
+    """Whether the results after this number of rounds were written, the model last."""
+    return bool(read_environment(folder).get("finished_after") == rounds)
+
+
+def mark_finished(folder: Path, rounds: int) -> None:
+    content = read_environment(folder) | {"finished_after": rounds}
+    write_atomic(folder / "environment.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def check_free(out: str | None) -> None:
+    """Refuse a named folder that already holds a run."""
+    if out is not None and (is_run(Path(out)) or (Path(out) / "metrics.jsonl").exists()):
+        raise ConfigError(f"out: given {out}, which already holds a run, allowed: a new folder, or --resume {out}")
+
+
+def claim(out: str | None, algorithm: str, data: str, run_id: str | None = None) -> Path:
+    """Make the folder of a new run: the named one, or one that this job took before a restart, or the next free one."""
+    if out is not None:
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder.resolve()
+    stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}-{data}")
+    RUNS.mkdir(exist_ok=True)
+    for folder in RUNS.glob(f"{stem}-*") if run_id else ():
+        if not is_run(folder) and read_environment(folder).get("run_id") == run_id:
+            return folder.resolve()
+    taken = [int(path.name[len(stem) + 1 :]) for path in RUNS.glob(f"{stem}-*") if path.name[len(stem) + 1 :].isdigit()]
+    number = max(taken, default=0)
+    while True:
+        number += 1
+        try:
+            (folder := RUNS / f"{stem}-{number:03d}").mkdir()
+        except FileExistsError:
+            continue  # another run took it meanwhile
+        return folder.resolve()
+
+
+def point_latest(folder: Path) -> None:
+    """Let runs/latest point to a run that lies in runs/."""
+    if folder.parent != RUNS.resolve():
+        return
+    aside = RUNS / f".latest.{os.getpid()}"
+    try:
+        aside.symlink_to(folder.name)
+        aside.replace(RUNS / "latest")
+    except OSError as error:  # a folder of that name, or a file system without links
+        aside.unlink(missing_ok=True)
+        log.warning("runs/latest does not point to %s: %s", folder.name, error)
+
+
+def check_seen(folder: Path, start_id: str) -> None:
+    """Refuse a run folder that this rank does not share with rank 0, which has just written to it."""
+    end = time.monotonic() + SEEN_WITHIN_S
+    while read_environment(folder).get("start") != start_id:
+        if time.monotonic() > end:
+            raise refusal("out", folder, f"a folder that every host sees; {socket.gethostname()} does not see it")
+        time.sleep(0.2)
+
+
+def cut_back(folder: Path, rounds_done: int, scores_to_drop: Sequence[str], push_weights: Sequence[float]) -> None:
+    """Drop what was recorded after a checkpoint, and a torn line.
+
+    The scores of a round that was evaluated only because it was the last one go too, and its push weights are those
+    that the run goes on from, not drained: so the files of a resumed run end up as if it had never been interrupted.
+    """
+    kept = {}
+    for name in ("metrics.jsonl", "topology.jsonl"):
+        kept[name] = [line for line in read_lines(folder / name) if line["round"] < rounds_done]
+        if len(kept[name]) != rounds_done:
+            raise ConfigError(
+                f"resume: {folder / name} has {len(kept[name])} of the {rounds_done} rounds before the checkpoint"
+            )
+    if rounds_done:
+        last = kept["metrics.jsonl"][-1]
+        last |= {"push_weight_min": min(push_weights), "push_weight_max": max(push_weights)}
+        kept["metrics.jsonl"][-1] = {key: value for key, value in last.items() if key not in scores_to_drop}
+    for name, lines in kept.items():
+        write_lines(folder / name, lines)
+
+
+def write_classes(folder: Path, names: Sequence[str], counts: numpy.ndarray) -> None:
+    """Write down how many training samples of each class each client has."""
+    content = {"classes": list(names), "counts": counts.tolist()}
+    write_atomic(folder / "classes.json", (json.dumps(content) + "\n").encode())
+
+
+def read_classes(folder: Path) -> list[list[int]]:
+    """What `write_classes` wrote; nothing where it is missing or damaged."""
+    counts: list[list[int]] = read_json(folder / "classes.json").get("counts", [])
+    return counts
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    return read_json(folder / "environment.json")
+
+
+def write_environment(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Versions and code state beside what the caller knows of ranks and devices."""
+    from dfl_dist import __version__
+
+    versions = {
+        "dfl_dist": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "cuda": torch.version.cuda,
+    }
+    content = {"versions": versions, "platform": platform.platform(), "git_commit": git_commit(), **facts}
+    write_atomic(folder / "environment.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def git_commit() -> str | None:
+    """The commit of the code that runs, with a + when it was changed since; None outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).resolve().parent)]
+    try:
+        commit = subprocess.check_output(
+            [*command, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL, timeout=10
+        )
+        changes = subprocess.check_output(
+            [*command, "status", "--porcelain", "--untracked-files=no"], text=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.strip() + ("+" if changes else "")
+
+
+def write_model(folder: Path, module: nn.Module) -> None:
+    """Write a model as an ordinary state_dict."""
+    buffer = io.BytesIO()
+    torch.save({name: value.detach().cpu().clone() for name, value in module.state_dict().items()}, buffer)
+    write_atomic(folder / "model.pt", buffer.getvalue())

@@ -1,0 +1,232 @@
+"""What to run, where, and from which state: rank 0 plans it, the others are told."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dfl_dist.config.resolve import resolve
+from dfl_dist.config.schema import Config
+from dfl_dist.config.values import (
+    Asked,
+    ask,
+    changed_on_resume,
+    dump,
+    get,
+    load_asked,
+    load_resolved,
+    make_config,
+    replace,
+    values_of,
+)
+from dfl_dist.errors import ConfigError, refusal
+from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.files import write_atomic
+from dfl_dist.run_folder.folder import (
+    RUNS,
+    check_free,
+    claim,
+    is_finished,
+    is_run,
+    point_latest,
+    read_environment,
+    write_environment,
+)
+from dfl_dist.run_folder.metrics import METRICS, EvalSchedule
+
+NOT_ASKED = ("out", "resume")  # where a run is kept is no part of what it is
+IDENTITY = ("num_clients", "model.name", "dtype", "algorithm", "data.name", "seed")
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A run to go on with: its folder, the checkpoint to start from (none: anew), what was asked and was in force."""
+
+    folder: Path
+    checkpoint: Path | None
+    asked: Asked
+    resolved: Config
+    token: str
+
+    @property
+    def rounds_done(self) -> int:
+        return checkpoint.round_of(self.checkpoint) if self.checkpoint else 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, before there is a folder for it."""
+
+    asked: Asked
+    resolved: Config
+    run_id: str | None  # what stays the same when the same job is started again
+    start: Continuation | None
+
+    def identity(self, parameters: int) -> dict[str, Any]:
+        """What a checkpoint and this run have in common if it goes on from there."""
+        assert self.start is not None
+        return identity(self.resolved, self.start.token, parameters)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all ranks run, and where it is kept."""
+
+    asked: Asked
+    resolved: Config
+    run_id: str | None
+    token: str  # names the run, wherever its folder is moved to
+    start_id: str  # names this start of it
+    folder: Path
+    checkpoint: Path | None  # to go on from
+    drained: bool = False  # whether the checkpoint was made at the end of a run with overlap, nothing left in flight
+    scores_to_drop: list[str] = field(default_factory=list)  # of the checkpoint's round, see `scores_to_drop`
+
+    def to_text(self) -> str:
+        return json.dumps(vars(self) | {"resolved": values_of(self.resolved)}, default=str)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Job":
+        values = json.loads(text)
+        values |= {key: Path(values[key]) for key in ("folder", "checkpoint") if values[key]}
+        return cls(**values | {"resolved": make_config(values["resolved"])})
+
+    @property
+    def rounds_done(self) -> int:
+        return checkpoint.round_of(self.checkpoint) if self.checkpoint else 0
+
+    def identity(self, parameters: int) -> dict[str, Any]:
+        """What a checkpoint and the run that goes on from it have in common."""
+        return identity(self.resolved, self.token, parameters)
+
+
+def identity(resolved: Config, token: str, parameters: int) -> dict[str, Any]:
+    return {**{key: get(resolved, key) for key in IDENTITY}, "parameters": parameters, "run": token}
+
+
+# Planning, before anything is written.
+
+
+def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None) -> Plan:
+    """Rank 0: the settings, and the run to go on with; `ranks` is None without torchrun."""
+    asked = ask(given)
+    found = None
+    if asked["resume"] == "auto":
+        found = find_same_job(asked, run_id)
+    elif asked["resume"] != "never":
+        found = open_continuation(Path(asked["resume"]))
+    if found is None:
+        check_free(asked["out"])
+        return Plan(asked, resolve(asked, ranks), run_id, None)
+    asked = ask(given, before=found.asked)
+    clients = {"num_clients": found.resolved.num_clients} if asked["num_clients"] is None else {}
+    resolved = resolve(asked | clients, ranks)
+    check_continuation(found, resolved)
+    return Plan(asked, resolved, run_id, found)
+
+
+def open_continuation(path: Path) -> Continuation:
+    """The run behind a run folder (its newest complete checkpoint) or behind one of its checkpoint folders."""
+    path = path.resolve()
+    named = path.parent.name == "checkpoints" and not is_run(path)
+    folder = path.parent.parent if named else path
+    if not is_run(folder):
+        raise refusal("resume", path, "auto, never, or the folder of a run or of one of its checkpoints")
+    whole = checkpoint.complete(folder)
+    if not whole:
+        raise ConfigError(f"resume: {folder} has no complete checkpoint")
+    if named and path not in whole:
+        raise ConfigError(f"resume: {path} is not a complete checkpoint; {checkpoint.way_out(path)}")
+    return read_continuation(folder, path if named else whole[-1])
+
+
+def read_continuation(folder: Path, start: Path | None) -> Continuation:
+    token = read_environment(folder).get("run")
+    if token is None:
+        raise ConfigError(f"resume: {folder / 'environment.json'} is missing or damaged, so the run is not known")
+    asked, resolved = load_asked(folder / "config.yaml"), load_resolved(folder / "resolved.yaml")
+    return Continuation(folder, start, asked, resolved, token)
+
+
+def find_same_job(asked: Asked, run_id: str | None) -> Continuation | None:
+    """The unfinished run that this very job began before it was restarted, if there is one."""
+    if run_id is None:
+        return None
+    candidates = (
+        [Path(asked["out"])]
+        if asked["out"]
+        else [path.parent for path in RUNS.glob("*/environment.json") if not path.parent.is_symlink()]
+    )
+    for folder in sorted(candidates, key=lambda path: path.stat().st_mtime if path.exists() else 0, reverse=True):
+        if not is_run(folder) or read_environment(folder).get("run_id") != run_id:
+            continue
+        found = read_continuation(folder.resolve(), checkpoint.newest(folder.resolve()))
+        same = found.asked["rounds"] == asked["rounds"] and not changed_on_resume(found.asked, asked)
+        if same and not is_finished(folder, asked["rounds"]):
+            return found
+    return None
+
+
+def check_continuation(found: Continuation, resolved: Config) -> None:
+    """Refuse a continuation that would change what the run is, or that has nothing to do."""
+    for key in changed_on_resume(values_of(found.resolved), values_of(resolved)):
+        raise ConfigError(
+            f"{key}: given {get(resolved, key)}, allowed: {get(found.resolved, key)}, "
+            f"as in the run that is resumed ({found.folder})"
+        )
+    written = found.rounds_done == resolved.rounds and is_finished(found.folder, resolved.rounds)
+    if found.rounds_done > resolved.rounds or written:
+        done = f"more than {found.rounds_done}, which {found.folder} has done; set --rounds"
+        raise refusal("rounds", resolved.rounds, done)
+    if resolved.out is not None and Path(resolved.out).resolve() != found.folder:
+        raise refusal("out", resolved.out, f"null: the run goes on in {found.folder}")
+
+
+def scores_to_drop(found: Continuation, resolved: Config) -> list[str]:
+    """The scores that the checkpoint's round has only because it was the last one then."""
+    last = found.rounds_done - 1
+    if last + 1 == resolved.rounds:
+        return []
+    schedule = EvalSchedule(found.resolved.eval.every, found.resolved.eval.clients_every)
+    extra = {
+        "evaluated": not schedule.due(last, last=False),
+        "clients evaluated": not schedule.each_client(last, last=False),
+    }
+    return [key for key, metric in METRICS.items() if extra.get(metric.rounds)]
+
+
+# Opening the folder.
+
+
+def open_folder(plan: Plan, *, drained: bool) -> Job:
+    """Rank 0: make or reopen the run folder, with a sign in it by which the others know that they see it too."""
+    resolved, start, start_id = plan.resolved, plan.start, secrets.token_hex(8)
+    token = start.token if start else secrets.token_hex(8)
+    try:
+        folder = start.folder if start else claim(resolved.out, resolved.algorithm, resolved.data.name, plan.run_id)
+        (folder / "STOP").unlink(missing_ok=True)
+        facts = {"run": token, "start": start_id, "run_id": plan.run_id}
+        write_environment(folder, read_environment(folder) | facts)
+        point_latest(folder)
+    except OSError as error:
+        raise ConfigError(f"out: given {resolved.out}, which cannot be written: {error}") from error
+    return Job(
+        plan.asked,
+        resolved,
+        plan.run_id,
+        token,
+        start_id,
+        folder,
+        start.checkpoint if start else None,
+        drained=drained,
+        scores_to_drop=scores_to_drop(start, resolved) if start else [],
+    )
+
+
+def write_settings(job: Job, *, backend: str, device: str, threads: int) -> None:
+    """Rank 0: write down what was asked and what is in force."""
+    found = {"out": str(job.folder), "backend": backend, "device": device, "threads": threads}
+    write_atomic(job.folder / "config.yaml", dump(job.asked, without=NOT_ASKED).encode())
+    write_atomic(job.folder / "resolved.yaml", dump(values_of(replace(job.resolved, found))).encode())

@@ -1,0 +1,42 @@
+"""What rank 0 writes down of every round: the lines of metrics.jsonl and topology.jsonl."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dfl_dist.run_folder.files import LineFile, json_safe, read_lines, write_lines
+
+METRICS, TOPOLOGY = "metrics.jsonl", "topology.jsonl"
+Listener = Callable[[dict[str, Any]], None]
+
+
+class Recorder:
+    """Appends one line per round to each file, and tells its listeners of it."""
+
+    def __init__(self, folder: Path, listeners: Sequence[Listener] = ()) -> None:
+        self.folder, self.listeners = folder, listeners
+        self.metrics, self.topology = LineFile(folder / METRICS), LineFile(folder / TOPOLOGY)
+
+    def write(self, line: Mapping[str, Any], graph: Mapping[str, Any]) -> None:
+        """Record a round: its metrics, and its graph as topology.jsonl has it."""
+        self.topology.write({"round": line["round"], **graph})
+        self.metrics.write(line)
+        for listener in self.listeners:
+            listener(json_safe(line))
+
+    def amend(self, values: Mapping[str, Any]) -> None:
+        """Put other values into the last recorded line of metrics.jsonl."""
+        path = self.folder / METRICS
+        *lines, last = read_lines(path)
+        self.metrics.close()
+        write_lines(path, [*lines, last | json_safe(values)])
+        self.metrics = LineFile(path)
+
+    def sync(self) -> None:
+        """Put what was recorded on the disk, before a checkpoint counts on it."""
+        self.metrics.sync()
+        self.topology.sync()
+
+    def close(self) -> None:
+        self.metrics.close()
+        self.topology.close()

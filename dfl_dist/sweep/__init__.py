@@ -1,0 +1,1 @@
+"""The runs of a grid, one after the other."""

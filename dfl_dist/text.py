@@ -1,0 +1,32 @@
+"""Words, numbers and tables for people."""
+
+from collections.abc import Sequence
+
+BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell."""
+    table = [head, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+    )
+
+
+def byte_unit(most: float, smallest: float = 1.0) -> tuple[float, str]:
+    """One unit for a column or an axis with at most so many bytes: its size and its name."""
+    return next((size, name) for size, name in BYTES if most >= size or size <= smallest)
+
+
+def format_bytes(size_bytes: float) -> str:
+    """A number of bytes by itself, in its own unit and with three digits."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size_bytes < 999.5 or unit == "TB":
+            break
+        size_bytes /= 1000
+    return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.3g} {unit}"

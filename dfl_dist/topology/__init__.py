@@ -1,0 +1,1 @@
+"""Who pushes to whom: graphs, their kinds, schedules, and what they do to averaging."""

@@ -1,0 +1,1 @@
+"""One run on one rank: setting up, the rounds, the two roles (leader and follower), evaluation."""

@@ -1,0 +1,176 @@
+"""The role of rank 0: plan the rounds ahead, judge what the ranks report, record it."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dfl_dist.distributed.control import Control
+from dfl_dist.errors import RunFaultError
+from dfl_dist.models.flat import FlatModel
+from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.folder import mark_finished, write_model
+from dfl_dist.run_folder.metrics import RankReport, record
+from dfl_dist.run_folder.recorder import TOPOLOGY, Recorder
+from dfl_dist.text import count
+from dfl_dist.topology.connectivity import connected_within
+from dfl_dist.topology.graph import RoundGraph
+from dfl_dist.topology.graph_file import read_graphs
+from dfl_dist.training.follower import CHECKSUM_CHARS
+from dfl_dist.training.inbox import Inbox
+from dfl_dist.training.judge import CURES, has_grown
+from dfl_dist.training.plans import Planner
+from dfl_dist.training.screen import UNCONNECTED, Progress, summary
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What rank 0 knows of the run: its folder, its rounds, which checkpoints it keeps and what they must say of it."""
+
+    folder: Path
+    rounds: int
+    rounds_done: int
+    lr_of: Callable[[int], float]
+    keep: int
+    identity: Mapping[str, Any]
+
+
+class Leader:
+    """Rank 0's role.
+
+    Nobody waits for it: graphs are drawn one round ahead and reports are read one round later, with overlap that many
+    rounds more. Graphs chosen by loss are the one exception: the next graph depends on all losses of the round, so it
+    is drawn after the round, and everybody waits for it.
+    """
+
+    def __init__(
+        self, control: Control, planner: Planner, inbox: Inbox, recorder: Recorder, *, run: Run, model: FlatModel
+    ) -> None:
+        self.control, self.planner, self.inbox, self.recorder = control, planner, inbox, recorder
+        self.run, self.model, self.started = run, model, time.monotonic()
+        self.fault: str | None = None
+        self.next_line = run.rounds_done
+        self.first_loss, self.warned = 0.0, False
+        self.progress = Progress(done=run.rounds_done, rounds=run.rounds)
+
+    # Planning.
+
+    def first_graph(self, start: int) -> RoundGraph:
+        for round_idx in range(start, min(start + 1 + self.control.ahead, self.run.rounds)):
+            self.planner.draw(round_idx, self.inbox.losses)
+            self._announce(round_idx)
+        graph = self.planner.announced.pop(start)
+        assert graph is not None, "the first round of a start always takes place"
+        return graph
+
+    def begin(self, round_idx: int) -> None:
+        self.inbox.expect(round_idx)
+        if self._draws_ahead(round_idx):
+            self.planner.draw(round_idx + 1 + self.control.ahead, self.inbox.losses)
+
+    def announce(self, round_idx: int) -> None:
+        if self._draws_ahead(round_idx):
+            self._announce(round_idx + 1 + self.control.ahead)
+
+    def next_graph(self, round_idx: int) -> RoundGraph | None:
+        if round_idx + 1 == self.run.rounds:
+            return None
+        if not self.planner.sees_ahead:  # now that the round's losses are there
+            self._read(round_idx)
+            self.planner.draw(round_idx + 1, self.inbox.losses)
+            self._announce(round_idx + 1)
+        return self.planner.announced.pop(round_idx + 1)
+
+    def _draws_ahead(self, round_idx: int) -> bool:
+        return self.planner.sees_ahead and round_idx + 1 + self.control.ahead < self.run.rounds
+
+    def _announce(self, round_idx: int) -> None:
+        self.planner.announce(round_idx, sound=self.fault is None, first=round_idx <= self.next_line)
+
+    # Judging.
+
+    def hand_in(self, round_idx: int, report: RankReport) -> None:
+        self.inbox.own[round_idx] = report
+        before = round_idx - 1 - self.control.ahead  # its reports must have come by now
+        self._read(before)
+        self.record(before, {})
+
+    def check_sound(self, round_idx: int) -> None:
+        self._read(round_idx)
+        self.control.broadcast(torch.tensor([self.fault is not None]), "its verdict on the round")
+        if self.fault is not None:
+            self.record(round_idx, {})
+            raise RunFaultError(self.fault)
+
+    def _read(self, round_idx: int) -> None:
+        """Read the reports of all rounds up to this one."""
+        for number in self.inbox.unread(round_idx):
+            graph = self.planner.graphs[number]
+            verdict = self.inbox.read(number, graph, drained=number + 1 == self.run.rounds)
+            self.planner.stop_reason = self.planner.stop_reason or verdict.stop_reason
+            if self.fault is None and verdict.fault:
+                good = checkpoint.newest(self.run.folder)
+                self.fault = verdict.fault + (f"; the last good checkpoint is {good}" if good else "")
+
+    # Recording.
+
+    def record(self, round_idx: int, scores: Mapping[str, float]) -> None:
+        while self.next_line <= round_idx:
+            number = self.next_line
+            graph, reports = self.planner.graphs.pop(number), self.inbox.reports.pop(number)
+            own_scores = scores if number == round_idx else {}
+            line = record(number, self.run.lr_of(number), reports, graph.clients, own_scores)
+            self.recorder.write(line, graph.record())
+            self.progress.show(line)
+            self._warn_of_divergence(line)
+            self.next_line += 1
+
+    def amend(self, scores: Mapping[str, float], *, drained: bool) -> None:
+        ledger = self.inbox.ledger
+        weights = ledger.drain(ledger.w) if drained else ledger.w
+        self.recorder.amend({"push_weight_min": min(weights), "push_weight_max": max(weights), **scores})
+
+    def complete(self, folder: Path, checksums: Sequence[str]) -> None:
+        room = CHECKSUM_CHARS * self.inbox.layout.largest_block
+        gathered = self.control.gather_text(" ".join(checksums), "write a checkpoint", room=room)
+        self.recorder.sync()
+        checkpoint.write_manifest(folder, " ".join(gathered).split(), self.run.identity)
+        checkpoint.prune(self.run.folder, self.run.keep)
+
+    def finish(self, mean: Tensor, scores: Mapping[str, float]) -> None:
+        folder, rounds = self.run.folder, self.run.rounds
+        self.model.params.copy_(mean)
+        write_model(folder, self.model.model)
+        mark_finished(folder, self.next_line)
+        self.progress.close()
+        if not self.planner.sees_ahead:
+            graphs = read_graphs(folder / TOPOLOGY, self.inbox.layout.num_clients)
+            if connected_within(graphs) is None:
+                log.warning(UNCONNECTED, count(len(graphs), "round"))
+        stopped = self.planner.stop_reason if self.next_line < rounds else None
+        seconds = time.monotonic() - self.started
+        print(
+            summary(folder, done=self.next_line, rounds=rounds, seconds=seconds, stop_reason=stopped, scores=scores),
+            flush=True,
+        )
+        (folder / "STOP").unlink(missing_ok=True)  # it has done its work
+
+    def close(self) -> None:
+        self.progress.close()
+        self.recorder.close()
+
+    def _warn_of_divergence(self, line: Mapping[str, Any]) -> None:
+        """Say once that a loss which is still a number has left every measure."""
+        loss = line["train_loss"]
+        self.first_loss = self.first_loss or loss
+        if not self.warned and has_grown(loss, self.first_loss):
+            text = "round %d: the loss is %.3g and was %.3g at first; %s"
+            log.warning(text, line["round"] + 1, loss, self.first_loss, CURES)
+            self.warned = True

@@ -1,0 +1,141 @@
+"""What rank 0 shows of a run: a bar where a person watches, a line every few rounds where not."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dfl_dist.config.schema import Config
+from dfl_dist.run_folder.job import Job
+from dfl_dist.text import count
+from dfl_dist.topology.connectivity import connected_within, make_edges, smallest_window
+from dfl_dist.topology.graph import Graph
+from dfl_dist.topology.kinds import KINDS
+from dfl_dist.topology.schedule import Schedule
+
+log = logging.getLogger(__name__)
+UNCONNECTED = "the graphs of %s together are not strongly connected: some clients never learn from some others"
+LOOKED_AT = 50  # rounds whose graphs are looked at before a run, and more only where they do not connect all
+LINES = 10  # about so many lines for a whole run that nobody watches
+BAR = "round {n_fmt}/{total_fmt} |{bar}| {rate_inv_fmt}  ETA {remaining}{postfix}"
+
+
+class Progress:
+    """Follows the rounds of a run on stderr."""
+
+    def __init__(self, *, done: int, rounds: int) -> None:
+        self.first, self.rounds = done, rounds
+        self.started = time.monotonic()
+        self.scores, self.scored = "", 0
+        self.every = -(-rounds // LINES)
+        watched = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+        self.bar = (
+            tqdm(total=rounds, initial=done, unit="round", bar_format=BAR, dynamic_ncols=True) if watched else None
+        )
+
+    def show(self, line: dict[str, Any]) -> None:
+        """Show a recorded round."""
+        done = line["round"] + 1
+        if "test_accuracy" in line:
+            self.scores = f"  accuracy {line['test_accuracy']:.2%}  consensus {line['consensus_distance']:.3g}"
+            self.scored = done
+        stale = f" (after round {self.scored})" if self.scores and self.scored < done else ""
+        text = f"loss {line['train_loss']:.4f}{self.scores}{stale}"
+        if self.bar is not None:
+            self.bar.set_postfix_str(text, refresh=False)
+            self.bar.update(done - self.bar.n)
+        elif done % self.every == 0 or done == self.rounds:
+            pace = (time.monotonic() - self.started) / (done - self.first)
+            left = time.strftime("%H:%M:%S", time.gmtime(pace * (self.rounds - done)))
+            log.info(
+                "round %*d/%d  %s  %.3f s/round  ETA %s", len(str(self.rounds)), done, self.rounds, text, pace, left
+            )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def summary(
+    folder: Path, *, done: int, rounds: int, seconds: float, stop_reason: str | None, scores: Mapping[str, float]
+) -> str:
+    """How a run ended and where its results are."""
+    shown = Path(os.path.relpath(folder))
+    ended = "finished" if done == rounds else f"stopped by {stop_reason}"
+    lines = [
+        f"{ended} after round {done} of {rounds}, {seconds:.1f} s",
+        f"mean model: test accuracy {scores['test_accuracy']:.2%}, test loss {scores['test_loss']:.4f}",
+        f"consensus distance: {scores['consensus_distance']:.3g}",
+        f"results: {shown} (model.pt, metrics.jsonl, checkpoints)",
+    ]
+    if done < rounds:
+        lines.append(f"go on with: --resume {shown}")
+    return "\n".join(lines)
+
+
+def tell_start(job: Job, backend: str, places: Sequence[tuple[str, str]], parameters: int) -> None:
+    """Say once what begins here, on what, and where it is kept; places: host and device of each rank."""
+    config, shown = job.resolved, os.path.relpath(job.folder)
+    log.info(
+        "%s on %s: %s on %s (%s, %s), %s with %d parameters",
+        *(config.algorithm, config.data.name, count(config.num_clients, "client"), count(len(places), "rank")),
+        *(places[-1][1], backend, config.model.name, parameters),
+    )
+    on_gpus = [place for place in places if place[1].startswith("cuda")]
+    if len(set(on_gpus)) < len(on_gpus):
+        ranks, gpus = count(len(on_gpus), "rank"), count(len(set(on_gpus)), "GPU")
+        log.info("%s share %s: models go over gloo, through pinned host memory", ranks, gpus)
+    if job.checkpoint:
+        log.info("goes on after %s in %s; anything recorded later is dropped", count(job.rounds_done, "round"), shown)
+    else:
+        log.info("run folder: %s", shown)
+
+
+def tell_graph(config: Config, schedule: Schedule) -> None:
+    """Say how soon everybody hears of everybody, and warn where that never happens; by loss only the end can tell."""
+    num_clients, kind = config.num_clients, config.graph.kind
+    if KINDS[kind].is_server:
+        trained = len(schedule.graph(0, None).clients)
+        log.info("graph: none, a server averages %d of %s per round", trained, count(num_clients, "client"))
+    elif schedule.needs_losses:
+        log.info("graph: %s, %s weights", kind, config.graph.weights)
+    else:
+        rounds = (schedule.graph(round_idx, None) for round_idx in range(config.rounds))
+        graphs = (graph for graph in rounds if isinstance(graph, Graph))
+        first = list(islice(graphs, LOOKED_AT))
+        edges = lru_cache(maxsize=None)(make_edges)  # of a graph that comes again the very same, as the search wants it
+        if window := smallest_window([edges(graph) for graph in first]):
+            every = "every round" if window == 1 else f"every {window} rounds in a row"
+            looked_at = f" of the first {LOOKED_AT}" if config.rounds > LOOKED_AT else ""
+            log.info("graph: %s, strongly connected over %s%s", kind, every, looked_at)
+        elif within := connected_within(chain(first, graphs)):
+            log.info("graph: %s, strongly connected over the first %s", kind, count(within, "round"))
+        else:
+            log.warning(UNCONNECTED, count(config.rounds, "round"))
+
+
+def tell_report(folder: Path) -> None:
+    """Write what a person wants to look at, and say where it is; the run itself is done, whatever happens here."""
+    try:
+        from dfl_dist.report.at_end import write_report
+
+        print(write_report(folder, os.path.relpath(folder)), flush=True)
+    except Exception:
+        log.warning("the report could not be written; the run is complete without it", exc_info=True)
+
+
+def set_up_logging(rank: int) -> None:
+    """Rank 0 tells what happens, the others only what is wrong."""
+    logging.basicConfig(
+        level=logging.INFO if rank == 0 else logging.WARNING,
+        format=f"[rank {rank}] %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )

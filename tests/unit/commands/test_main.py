@@ -1,0 +1,23 @@
+"""`dfl-dist`: the commands by name."""
+
+import pytest
+
+from dfl_dist.commands.main import COMMANDS, main
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+
+
+def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["algorithm"]) == 2
+    assert "command: given algorithm" in (err := capsys.readouterr().err)
+    assert err.endswith("(did you mean algorithms?)\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"dfl-dist {name}" in capsys.readouterr().out

@@ -1,0 +1,109 @@
+"""Settings from the command line, YAML files and scripts: typed, the later ones count, mistakes told in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dfl_dist.config.parse import from_script, parse
+from dfl_dist.config.schema import DEFAULTS, SETTINGS
+from dfl_dist.config.values import ask
+from dfl_dist.data.datasets import DATASETS
+from dfl_dist.errors import ConfigError
+from dfl_dist.models.zoo import MODELS
+from dfl_dist.topology.kinds import KINDS
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("local: {rh: 3}", "local.rh: unknown key, allowed: those of --help (did you mean local.rho?)"),
+        ("local: {rho: abc}", "local.rho: given abc, allowed: a number, 0 or more | null"),
+        ("local: 4", "local: given 4, allowed: a mapping"),
+        ("rounds: null", "rounds: given null, allowed: a whole number, 1 or more"),
+        ("local: {batch_size: null}", "local.batch_size: given null, allowed: a whole number, 0 or more"),
+        ("resume: null", "resume: given null, allowed: text"),
+        ("out: ''", "out: given nothing, allowed: text | null"),
+        ("", "config: given FILE, which is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
+        ("- 4", "config: given FILE, which is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
+        ("local: {rho: 0.2", "config: given FILE, which is no YAML: while parsing a flow mapping"),
+        ("seeds: 4", "seeds: unknown key, allowed: those of --help (did you mean seed?)"),
+    ],
+)
+def test_a_mistake_in_yaml_is_one_line(tmp_path: Path, text: str, line: str) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        ask(parse(["--config", str(tmp_path / "a.yaml")]))
+    assert str(error.value).startswith(line.replace("FILE", str(tmp_path / "a.yaml")))
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"rounds: \xff\xfe")
+    with pytest.raises(ConfigError, match=r"config: given .*, which cannot be read"):
+        parse(["--config", str(tmp_path / "a.yaml")])
+
+
+def test_command_line_overrides_yaml_and_only_given_keys_are_given(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("rounds: 3\nlocal: {rho: 1e-2, lr: 0.5}\n")
+    given = parse(["--config", str(tmp_path / "a.yaml"), "--local.rho", "0.2", "--threads", "auto"])
+    assert given == {"rounds": 3, "local.rho": 0.2, "local.lr": 0.5, "threads": "auto"}
+
+
+def test_what_comes_later_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("rounds: 3\nseed: 1\n")
+    (tmp_path / "b.yaml").write_text("rounds: 4\n")
+    files = ["--config", str(tmp_path / "a.yaml"), f"--config={tmp_path / 'b.yaml'}"]
+    assert parse([*files, "--seed=2", "--seed", "3"]) == {"rounds": 4, "seed": 3}
+    assert parse(["--rounds", "9", *files]) == {"rounds": 4, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"local.rho": 0.2, "local.steps": None, "deterministic": True, "out": "a folder: 1"},
+        {"local": {"rho": 0.2, "steps": None}, "deterministic": True, "out": "a folder: 1"},
+        {"local": {"rho": "0.2", "steps": "null"}, "deterministic": "true", "out": "a folder: 1"},
+    ],
+)
+def test_a_script_may_nest_keys_or_not(given: dict[str, Any]) -> None:
+    assert from_script(given) == {"local.rho": 0.2, "local.steps": None, "deterministic": True, "out": "a folder: 1"}
+
+
+def test_a_script_may_name_a_file_or_give_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("local: {rho: 0.2}")
+    assert from_script(tmp_path / "a.yaml") == from_script(str(tmp_path / "a.yaml")) == {"local.rho": 0.2}
+    assert from_script(None) == from_script({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"local.rh": 2}, "local.rh: unknown key, allowed: those of --help (did you mean local.rho?)"),
+        ({"local": {"rho": "abc"}}, "local.rho: given abc, allowed: a number, 0 or more | null"),
+        ([1], "config: given a list, allowed: a mapping, nested or with dotted keys, or a YAML file"),
+    ],
+)
+def test_a_mistake_in_a_script_is_one_line(given: Any, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        from_script(given)
+    assert str(error.value) == line
+
+
+def test_quickstart_file_is_the_defaults() -> None:
+    path = Path(__file__).parents[3] / "configs" / "quickstart.yaml"
+    assert ask(parse(["--config", str(path)])) == DEFAULTS
+
+
+def test_help_has_one_line_per_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out.splitlines()
+    for key, spec in SETTINGS.items():
+        line = next(line for line in shown if line.startswith(f"  --{key} "))
+        names = {"data_sets": ", ".join(DATASETS), "models": ", ".join(MODELS)}
+        assert spec.help.format_map(names) in line
+        assert f"default: {'null' if spec.default is None else spec.default}" in line
+    kinds = next(line for line in shown if line.startswith("  --graph.kind "))
+    assert all(name in kinds for name in KINDS)

@@ -1,0 +1,165 @@
+"""What to run and from which state: new runs, continuations, and what is refused before anything is written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dfl_dist.config.resolve import resolve
+from dfl_dist.config.values import ask, load_asked, load_resolved
+from dfl_dist.errors import ConfigError
+from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.checkpoint import ClientState, Holdings
+from dfl_dist.run_folder.folder import mark_finished
+from dfl_dist.run_folder.job import Continuation, Job, open_folder, plan_job, scores_to_drop, write_settings
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def begin(given: dict[str, Any], *, run_id: str | None = None, ranks: int | None = None) -> Job:
+    """Plan a run, open its folder and write its settings, as rank 0 does."""
+    job = open_folder(plan_job(given, ranks, run_id), drained=False)
+    write_settings(job, backend="gloo", device="cpu", threads=1)
+    return job
+
+
+def save(run: Path, round_count: int, *, manifest: bool = True) -> Path:
+    folder = run / "checkpoints" / checkpoint.folder_name(round_count)
+    checksum = checkpoint.save_client(folder, ClientState(0, round_count, None, Holdings(torch.zeros(2), 1.0)))
+    if manifest:
+        checkpoint.write_manifest(folder, [checksum], {})
+    return folder
+
+
+def test_planning_writes_nothing(tmp_path: Path) -> None:
+    plan = plan_job({"rounds": 7}, 4, "a job")
+    assert (plan.resolved.rounds, plan.resolved.num_clients, plan.start) == (7, 4, None)
+    assert plan.asked == ask({"rounds": 7})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_its_settings_as_asked_and_in_force(tmp_path: Path) -> None:
+    job = begin({"local.lr": 0.5, "out": "here"})
+    assert job.folder == tmp_path / "here"
+    assert load_asked(job.folder / "config.yaml") == ask({"local.lr": 0.5}), "but for where it is kept"
+    found = load_resolved(job.folder / "resolved.yaml")
+    assert (found.out, found.backend, found.device, found.local.rho) == (str(job.folder), "gloo", "cpu", 0.1)
+    with pytest.raises(ConfigError, match="out: given here, which already holds a run"):
+        plan_job({"out": "here"}, None, None)
+
+
+@pytest.mark.parametrize("given", [{}, {"graph.p": 0.25, "graph.kind": "erdos_renyi", "out": "a folder"}])
+def test_other_ranks_hear_of_the_very_same_job(given: dict[str, Any]) -> None:
+    job = begin(given, run_id="a job", ranks=3)
+    assert Job.from_text(job.to_text()) == job
+    save(job.folder, 10)
+    again = begin({"resume": str(job.folder), "rounds": 99}, ranks=3)
+    assert again.rounds_done == 10
+    assert Job.from_text(again.to_text()) == again
+
+
+# Going on.
+
+
+def test_a_run_goes_on_from_its_newest_complete_checkpoint_or_a_named_one() -> None:
+    job = begin({"rounds": 30, "local.lr": 0.5})
+    for round_count in (0, 10, 20):
+        save(job.folder, round_count)
+    save(job.folder, 25, manifest=False)
+    found = begin({"resume": str(job.folder), "rounds": 40})
+    assert (found.rounds_done, found.folder, found.token) == (20, job.folder, job.token)
+    assert found.start_id != job.start_id
+    assert (found.resolved.rounds, found.resolved.local.lr) == (40, 0.5)
+    named = plan_job({"resume": str(job.folder / "checkpoints" / "round-000010")}, None, None)
+    assert named.start is not None
+    assert named.start.rounds_done == 10
+
+
+def test_a_run_keeps_its_clients_on_other_ranks() -> None:
+    job = begin({}, ranks=4)
+    save(job.folder, 10)
+    assert plan_job({"resume": str(job.folder)}, 2, None).resolved.num_clients == 4
+    with pytest.raises(ConfigError, match="num_clients: given 4, allowed: 5 or more"):
+        plan_job({"resume": str(job.folder)}, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"local.lr": 0.4}, "local.lr: given 0.4, allowed: 0.03, as in the run that is resumed (FOLDER)"),
+        ({"rounds": 10}, "rounds: given 10, allowed: more than 20, which FOLDER has done; set --rounds"),
+        ({"out": "elsewhere"}, "out: given elsewhere, allowed: null: the run goes on in FOLDER"),
+    ],
+)
+def test_what_would_make_it_another_run_is_refused(given: dict[str, Any], line: str) -> None:
+    job = begin({})
+    save(job.folder, 20)
+    with pytest.raises(ConfigError) as error:
+        plan_job({"resume": str(job.folder), **given}, None, None)
+    assert str(error.value) == line.replace("FOLDER", str(job.folder))
+
+
+def test_a_run_that_is_done_has_nothing_to_go_on_with_unless_it_is_made_longer() -> None:
+    job = begin({"rounds": 20})
+    save(job.folder, 20)
+    assert plan_job({"resume": str(job.folder)}, None, None).start, "its results were not written"
+    mark_finished(job.folder, 20)
+    with pytest.raises(ConfigError, match="rounds: given 20, allowed: more than 20"):
+        plan_job({"resume": str(job.folder)}, None, None)
+    assert plan_job({"resume": str(job.folder), "rounds": 21}, None, None).start
+
+
+def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"resume: given .*, allowed: auto, never, or the folder of a run or of one"):
+        plan_job({"resume": str(tmp_path)}, None, None)
+    job = begin({})
+    with pytest.raises(ConfigError, match="has no complete checkpoint"):
+        plan_job({"resume": str(job.folder)}, None, None)
+    save(job.folder, 10)
+    torn = save(job.folder, 20, manifest=False)
+    with pytest.raises(ConfigError, match="is not a complete checkpoint; the one before it can be used: --resume"):
+        plan_job({"resume": str(torn)}, None, None)
+    (job.folder / "environment.json").write_text("{")
+    with pytest.raises(ConfigError, match="is missing or damaged, so the run is not known"):
+        plan_job({"resume": str(job.folder)}, None, None)
+
+
+def test_the_same_job_started_again_goes_on_by_itself() -> None:
+    job = begin({"rounds": 20}, run_id="a job")
+    again = plan_job({"rounds": 20}, None, "a job")
+    assert again.start is not None
+    assert (again.start.folder, again.start.checkpoint) == (job.folder, None), "from the start, without a checkpoint"
+    folder = save(job.folder, 10)
+    again = plan_job({"rounds": 20}, None, "a job")
+    assert again.start is not None
+    assert again.start.checkpoint == folder
+    for given, run_id in [({"rounds": 20}, None), ({"rounds": 20}, "another"), ({"rounds": 21}, "a job")]:
+        assert plan_job(given, None, run_id).start is None
+    assert plan_job({"rounds": 20, "seed": 1}, None, "a job").start is None, "asked for something else"
+    assert plan_job({"rounds": 20, "resume": "never"}, None, "a job").start is None
+    mark_finished(job.folder, 20)
+    assert plan_job({"rounds": 20}, None, "a job").start is None
+
+
+@pytest.mark.parametrize(
+    ("every", "clients_every", "rounds_done", "rounds", "dropped"),
+    [
+        (5, 0, 7, 7, []),  # it ends there again
+        (5, 0, 7, 8, ["test_accuracy", "test_loss", "consensus_distance"]),
+        (5, 0, 10, 20, []),
+        (5, 4, 10, 20, ["client_accuracy_mean", "client_accuracy_min", "client_accuracy_max"]),
+        (5, 4, 8, 20, []),
+    ],
+)
+def test_scores_of_a_round_that_was_the_last_one_are_dropped(
+    every: int, clients_every: int, rounds_done: int, rounds: int, dropped: list[str]
+) -> None:
+    asked = ask({"eval.every": every, "eval.clients_every": clients_every, "rounds": rounds})
+    resolved = resolve(asked)
+    start = Continuation(Path(), Path(f"checkpoints/round-{rounds_done:06d}"), asked, resolved, "token")
+    found = [key for key in scores_to_drop(start, resolved) if clients_every or "client" not in key]
+    assert found == dropped

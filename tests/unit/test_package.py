@@ -1,0 +1,47 @@
+"""The package itself: what it exports, and rules that hold for all of its code."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import dfl_dist
+
+SOURCES = sorted(Path(dfl_dist.__file__).parent.rglob("*.py"))
+CHANGING = {"next", "pop", "popleft", "append", "add", "remove", "write", "read", "wait", "setdefault", "update"}
+
+
+def test_the_library_call_is_an_ordinary_function() -> None:
+    import dfl_dist.training.main
+
+    assert {"train", "ConfigError", "Result"} <= set(dir(dfl_dist))
+    assert inspect.isfunction(dfl_dist.train)
+    assert list(inspect.signature(dfl_dist.train).parameters) == ["config", "model", "data", "on_round"]
+
+
+def test_what_is_promised_to_be_importable() -> None:
+    from dfl_dist.data.datasets import Dataset
+    from dfl_dist.models import digits_mlp
+
+    assert digits_mlp()[0].in_features == 64
+    assert inspect.isclass(Dataset)
+
+
+def test_importing_the_package_leaves_torch_out() -> None:
+    code = "import sys, dfl_dist; dfl_dist.train; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_no_assert_does_something() -> None:
+    """Under `python -O` assertions are not run, so nothing may depend on their running."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert):
+                for part in ast.walk(node.test):
+                    called = part.func if isinstance(part, ast.Call) else None
+                    name = getattr(called, "attr", getattr(called, "id", None))
+                    if name in CHANGING or isinstance(part, ast.NamedExpr):
+                        found.append(f"{path.name}:{node.lineno}")
+    assert not found

@@ -1,0 +1,103 @@
+"""What rank 0 shows of a run: at the start, as it goes on, at the end."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dfl_dist.config.resolve import resolve
+from dfl_dist.config.values import ask
+from dfl_dist.run_folder.job import Job
+from dfl_dist.training.build import graph_schedule
+from dfl_dist.training.screen import Progress, summary, tell_graph, tell_start
+
+HOSTS = ("a", "a", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("devices", "backend", "lines"),
+    [
+        (("cuda:0", "cuda:1", "cuda:2", "cuda:0"), "nccl", ["(cuda:0, nccl)", "run folder"]),
+        (
+            ("cuda:0", "cuda:1", "cuda:0", "cuda:0"),
+            "gloo",
+            ["(cuda:0, gloo)", "4 ranks share 3 GPUs: models go over gloo, through pinned host memory", "run folder"],
+        ),
+        (("cpu",) * 4, "gloo", ["(cpu, gloo)", "run folder"]),
+    ],
+)
+def test_devices_and_backend_are_told_once(
+    caplog: pytest.LogCaptureFixture, devices: tuple[str, ...], backend: str, lines: list[str]
+) -> None:
+    asked = ask({"num_clients": 4})
+    job = Job(asked, resolve(asked), None, token="t", start_id="s", folder=Path("runs/x"), checkpoint=None)
+    with caplog.at_level(logging.INFO):
+        tell_start(job, backend, list(zip(HOSTS, devices, strict=True)), 100)
+    assert len(caplog.messages) == len(lines)
+    for message, part in zip(caplog.messages, lines, strict=True):
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"graph.kind": "ring"}, "graph: ring, strongly connected over every round"),
+        (
+            {"graph.kind": "one_peer_exponential", "num_clients": 4},
+            "graph: one_peer_exponential, strongly connected over every 2 rounds in a row",
+        ),
+        ({"graph.kind": "ring", "rounds": 51}, "graph: ring, strongly connected over every round of the first 50"),
+        ({"algorithm": "dfedsgpsm-s"}, "graph: by_loss, out-degree weights"),
+        (
+            {"algorithm": "fedavg", "num_clients": 20},
+            "graph: none, a server averages 2 of 20 clients per round",
+        ),
+        (
+            {"graph.out_degree": 0, "rounds": 3},
+            "the graphs of 3 rounds together are not strongly connected: some clients never learn from some others",
+        ),
+    ],
+)
+def test_what_the_graphs_do_is_told(caplog: pytest.LogCaptureFixture, given: dict[str, Any], line: str) -> None:
+    config = resolve(ask(given))
+    with caplog.at_level(logging.INFO):
+        tell_graph(config, graph_schedule(config))
+    assert caplog.messages == [line]
+
+
+def test_graphs_that_connect_only_in_the_end_are_told(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    lines = [{"out": [[1], [2], []]}] * 54 + [{"out": [[], [], [0]]}]
+    (tmp_path / "g").write_text("\n".join(map(json.dumps, lines)))
+    config = resolve(ask({"graph.file": str(tmp_path / "g"), "num_clients": 3, "rounds": 60}))
+    with caplog.at_level(logging.INFO):
+        tell_graph(config, graph_schedule(config))
+    assert caplog.messages == ["graph: file, strongly connected over the first 55 rounds"]
+
+
+def test_rounds_are_counted_from_1_for_people(caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress(done=0, rounds=20)
+    with caplog.at_level(logging.INFO):
+        for number in range(20):
+            scores = {"test_accuracy": 0.5, "consensus_distance": 0.25} if number == 6 else {}
+            progress.show({"round": number, "train_loss": 1.5, **scores})
+    progress.close()
+    assert len(caplog.messages) == 10, "about ten lines, where nobody watches"
+    assert caplog.messages[0].startswith("round  2/20  loss 1.5000  ")
+    assert caplog.messages[3].startswith("round  8/20  loss 1.5000  accuracy 50.00%  consensus 0.25 (after round 7)  ")
+    assert caplog.messages[-1].startswith("round 20/20  ")
+
+
+def test_the_end_says_what_was_reached_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores = {"test_accuracy": 0.875, "test_loss": 0.5, "consensus_distance": 0.125}
+    folder = tmp_path / "runs" / "x"
+    done = summary(folder, done=20, rounds=20, seconds=3.0, stop_reason=None, scores=scores).splitlines()
+    assert done[0].endswith("after round 20 of 20, 3.0 s")
+    assert "test accuracy 87.50%, test loss 0.5000" in done[1]
+    assert not any("--resume" in line for line in done)
+    stopped = summary(folder, done=7, rounds=20, seconds=3.0, stop_reason="a STOP file", scores=scores).splitlines()
+    assert "a STOP file" in stopped[0]
+    assert "after round 7 of 20" in stopped[0]
+    assert stopped[-1] == "go on with: --resume runs/x"
