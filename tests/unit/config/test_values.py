@@ -112,5 +112,13 @@ def test_what_may_change_on_resume() -> None:
     before = values_of(resolve(ask({})))
     free = {"rounds": 99, "timeout_s": 1.0, "backend": "gloo", "device": "cpu", "threads": 2, "eval.every": 9}
     assert changed_on_resume(before, before | free | {"checkpoint.keep": 9}) == []
-    fixed = {"seed": 1, "local.lr": 0.5, "num_clients": 9, "model.name": "a:b", "dtype": "float64", "window": 2}
+    fixed = {
+        "seed": 1,
+        "local.lr": 0.5,
+        "num_clients": 9,
+        "model.name": "a:b",
+        "dtype": "float64",
+        "window": 2,
+        "data.alpha": 0.9,
+    }
     assert sorted(changed_on_resume(before, before | fixed)) == sorted(fixed)
