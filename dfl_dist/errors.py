@@ -39,6 +39,10 @@ class PeerError(RuntimeError):
     """Another rank did not do its part: it is gone, late, or sent something else."""
 
 
+class StaleStartError(PeerError):
+    """Another start of the run has taken over its folder: this one must not write there."""
+
+
 def refusal(key: str, given: object, allowed: str, known: Iterable[str] = ()) -> ConfigError:
     """The one shape of a refusal; `known` are names among which the nearest is offered."""
     near = difflib.get_close_matches(str(given), list(known), n=1)

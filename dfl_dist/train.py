@@ -6,7 +6,13 @@ call is the function `dfl_dist.train`.
 
 import sys
 
-from dfl_dist.training.main import main
+from dfl_dist.signals import ignore_signals, take_over
 
 if __name__ == "__main__":
-    sys.exit(main())
+    take_over()  # before anything that takes long to import
+
+    from dfl_dist.training.main import main
+
+    code = main()
+    ignore_signals()  # what is left is to leave
+    sys.exit(code)

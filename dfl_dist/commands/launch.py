@@ -1,16 +1,16 @@
 """`dfl-dist launch`: start training, on one host or on each of several."""
 
-import contextlib
 import re
-import tempfile
-from dataclasses import dataclass
+import secrets
+import shlex
 from pathlib import Path
 
 from dfl_dist.commands.options import split
 from dfl_dist.config.parse import parse
 from dfl_dist.errors import refusal
-from dfl_dist.launcher.launch import Hosts, make_folder, run
-from dfl_dist.launcher.ranks import Program
+from dfl_dist.launcher.fork_server import FORK, SPAWN
+from dfl_dist.launcher.jobs import TRAINER, Program
+from dfl_dist.launcher.launch import Hosts, Launch, make_folder, run
 from dfl_dist.run_folder import status
 from dfl_dist.signals import signals_caught
 from dfl_dist.text import format_table
@@ -23,21 +23,14 @@ OPTIONS = {
     "port": "a free port of the head, where the hosts meet (default: 29400)",
     "id": "the name of this job, the same on all hosts: started again under it, an unfinished run goes on",
     "restarts": "how often to start again when a rank fails, from the newest checkpoint (default: 3)",
-    "logs": "a folder for what each rank prints; without it everything goes to the screen",
+    "logs": "a folder for what each rank prints, by attempt and rank (default: logs/ in the run folder)",
+    "start": "fork, or spawn: each rank starts afresh, which takes longer (default: fork)",
     "status": "a folder in which a script finds run, a link to the run folder, and ending, a word",
 }
-DEFAULTS = {"hosts": "1", "port": "29400", "restarts": "3", "id": "dfl_dist"}
+DEFAULTS = {"hosts": "1", "start": FORK, "port": "29400", "restarts": "3", "id": "dfl_dist"}
 WHOLE_NUMBERS = {"ranks": 1, "hosts": 1, "host": 0, "port": 1, "restarts": 0}  # the smallest of each
 RANKS_ON_ONE_HOST = 8
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What the command line asks for."""
-
-    program: Program
-    hosts: Hosts
-    status: Path | None
+DOCTOR = "dfl_dist.commands.doctor.command:main"
 
 
 def main(argv: list[str]) -> int:
@@ -45,11 +38,11 @@ def main(argv: list[str]) -> int:
         print(help_text())
         return 0
     launch = read(argv)
-    with signals_caught() as interrupt, contextlib.ExitStack() as stack:
-        folder = launch.status or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dfl_dist-")))
-        make_folder("status", folder)
-        status.clear(folder)
-        return run(launch.program, launch.hosts, folder.resolve(), interrupt)
+    with signals_caught() as interrupt:
+        if launch.status:
+            make_folder("status", launch.status)
+            status.clear(launch.status)
+        return run(launch, interrupt)
 
 
 def help_text() -> str:
@@ -85,14 +78,24 @@ def read(argv: list[str]) -> Launch:
             raise refusal(key, own[key], f"a whole number, {smallest} or more")
     hosts = read_hosts(own)
     ranks = None if hosts.count > 1 else RANKS_ON_ONE_HOST
+    if own["start"] not in (FORK, SPAWN):
+        raise refusal("start", own["start"], f"{FORK} or {SPAWN}", (FORK, SPAWN))
     program = Program(
-        module="dfl_dist.commands.doctor" if words.flags else "dfl_dist.train",
+        target=DOCTOR if words.flags else TRAINER,
         arguments=words.settings,
         ranks=int(own["ranks"]) if "ranks" in own else ranks,
         restarts=0 if words.flags else int(own["restarts"]),
-        logs=Path(own["logs"]) / f"host-{hosts.own}" if "logs" in own else None,
+        logs=Path(own["logs"]).resolve() if "logs" in own else None,
+        start=own["start"],
     )
-    return Launch(program, hosts, Path(own["status"]) if "status" in own else None)
+    given = [word for key, value in words.own.items() for word in ("-n" if key == "ranks" else f"--{key}", value)]
+    return Launch(
+        program,
+        hosts,
+        command=shlex.join(["dfl-dist", "launch", *given]),
+        token=words.own.get("id") or secrets.token_hex(8),
+        status=Path(own["status"]).resolve() if "status" in own else None,
+    )
 
 
 def read_hosts(own: dict[str, str]) -> Hosts:

@@ -5,8 +5,10 @@ import os
 import sys
 
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.signals import require_linux
+from dfl_dist.signals import ending_quietly, require_linux
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # else numpy starts threads, and cannot be forked
+QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns of every address without a name
 COMMANDS = {  # where its function `main` is, and what it is for
     "algorithms": ("algorithms", "the methods and the settings each stands for"),
     "doctor": (
@@ -18,7 +20,7 @@ COMMANDS = {  # where its function `main` is, and what it is for
     "report": ("report", "what runs have reached: tables, LaTeX, figures, one page"),
     "sweep": (
         "sweep",
-        "the runs of a grid, one after the other; finished ones are skipped, interrupted ones resumed",
+        "the runs of a grid, some at a time; finished ones are skipped, interrupted ones resumed",
     ),
     "topology": ("topology.command", "what graphs do to averaging and to the network, without training"),
 }
@@ -34,10 +36,12 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         if name not in COMMANDS:
             raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)
+        os.environ.update(ONE_THREAD | QUIET | dict(os.environ))  # before anything is imported that reads it
         sys.path.append(os.getcwd())  # import paths such as my_project.sets:load mean what they mean to the trainer
         module, _ = COMMANDS[name]
-        code: int = importlib.import_module(f"dfl_dist.commands.{module}").main(arguments)
-        sys.stdout.flush()
+        with ending_quietly("dfl-dist"):
+            code: int = importlib.import_module(f"dfl_dist.commands.{module}").main(arguments)
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

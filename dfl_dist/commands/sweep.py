@@ -1,26 +1,27 @@
-"""`dfl-dist sweep FILE`: the runs of a grid, one after the other, each in its own folder."""
+"""`dfl-dist sweep FILE`: the runs of a grid, one after the other or several at a time, each in its own folder."""
 
 import re
 import shlex
-import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from dfl_dist.commands import report
-from dfl_dist.commands.options import split
+from dfl_dist.commands.options import Words, split
 from dfl_dist.config.parse import parse
 from dfl_dist.errors import refusal
 from dfl_dist.launcher.launch import make_folder
-from dfl_dist.signals import signals_caught
+from dfl_dist.signals import name_signal, signals_caught
+from dfl_dist.sweep.at_a_time import count_jobs
 from dfl_dist.sweep.cells import Place, State, find_state, rounds_recorded
-from dfl_dist.sweep.grid import OF_THE_SWEEP, Cell, read_sweep
+from dfl_dist.sweep.grid import OF_THE_SWEEP, Cell, Sweep, read_sweep
 from dfl_dist.sweep.work import Work, pick
 from dfl_dist.text import format_table
 
 OPTIONS = {
     "ranks": "processes that each run is divided over (default: the file's)",
     "out": "the folder of the grid: each cell gets its own run folder in it (default: the file's)",
+    "jobs": "runs at a time (default: 1), or auto: as many as there are cores for, on a host with GPUs one",
     "only": "K/N: the K-th of N equal shares, such as 2/4 for cells 2, 6, 10, …; so a cluster can share a grid",
     "cells": "only cells whose names match, such as 'osgp-*-seed0'",
 }
@@ -31,6 +32,25 @@ def main(argv: list[str]) -> int:
         print(help_text())
         return 0
     words = split(argv, OPTIONS, flags=("dry-run",))
+    with signals_caught() as interrupt:
+        sweep = read(words)
+        cells, place = pick(sweep.cells, words.own), Place(sweep.out, sweep.ranks)
+        jobs = count_jobs(words.own.get("jobs", "1"), cells, sweep.ranks)
+        states = [find_state(cell, place.folder(cell)) for cell in cells]
+        if words.flags:
+            print("\n".join(dry_line(cell, place, state) for cell, state in zip(cells, states, strict=True)))
+            return 0
+        how = f"{place.ranks} ranks each" + (f", {jobs} at a time" if "jobs" in words.own else "")
+        print(f"{len(cells)} of {len(sweep.cells)} cells in {place.out}, {how}: {count(states)}", flush=True)
+        make_folder("out", place.out)
+        work = Work(cells, place, interrupt, jobs)
+        work.run()
+        print_table(sweep.cells, place)
+        return print_end(work, argv)
+
+
+def read(words: Words) -> Sweep:
+    """The grid that the command line asks for."""
     if len(words.plain) != 1:
         raise refusal("sweep", " ".join(words.plain) or "nothing", "one sweep file, such as configs/paper/mnist.yaml")
     own, over = words.own, parse(words.settings)
@@ -39,30 +59,18 @@ def main(argv: list[str]) -> int:
     if not re.fullmatch(r"[1-9]\d*", own.get("ranks", "1")):
         raise refusal("ranks", own["ranks"], "a whole number, 1 or more")
     ranks = int(own["ranks"]) if "ranks" in own else None
-    sweep = read_sweep(Path(words.plain[0]), over, out=own.get("out"), ranks=ranks)
-    cells, place = pick(sweep.cells, own), Place(sweep.out, sweep.ranks)
-    states = [find_state(cell, place.folder(cell)) for cell in cells]
-    if words.flags:
-        print("\n".join(dry_line(cell, place, state) for cell, state in zip(cells, states, strict=True)))
-        return 0
-    counts = ", ".join(f"{count} {state.value}" for state, count in Counter(states).items())
-    print(f"{len(cells)} of {len(sweep.cells)} cells in {place.out}, {place.ranks} ranks each: {counts or 'none'}")
-    make_folder("out", place.out)
-    with signals_caught() as interrupt:
-        work = Work(cells, place, interrupt)
-        work.run()
-    print_table(sweep.cells, place)
-    return print_end(work, argv)
+    return read_sweep(Path(words.plain[0]), over, out=own.get("out"), ranks=ranks)
 
 
 def help_text() -> str:
     return "\n".join(
         [
-            "usage: dfl-dist sweep FILE [--ranks N] [--out FOLDER] [--only K/N] [--cells PATTERN] [--dry-run] "
-            "[--KEY VALUE ...]",
+            "usage: dfl-dist sweep FILE [--ranks N] [--out FOLDER] [--jobs N|auto] [--only K/N] [--cells PATTERN] "
+            "[--dry-run] [--KEY VALUE ...]",
             "",
-            "The runs of a grid, one after the other, each on several ranks and in its own folder. Finished ones are",
-            "skipped, interrupted ones resumed; one that fails does not stop the rest. Started again, it goes on.",
+            "The runs of a grid, one after the other or --jobs at a time, each on several ranks and in its own folder.",
+            "Finished ones are skipped, interrupted ones resumed; one that fails does not stop the rest. Started",
+            "again, it goes on. Results do not depend on --jobs, not by a bit; only the seconds do.",
             "",
             format_table(
                 ["  --dry-run", "print the command of each cell, and what there is to do"],
@@ -72,6 +80,10 @@ def help_text() -> str:
             "Any setting of a run that the grid does not set may follow, for all cells: --rounds 5 --data.root /data.",
         ]
     )
+
+
+def count(states: Sequence[State]) -> str:
+    return ", ".join(f"{number} {state.value}" for state, number in Counter(states).items()) or "none"
 
 
 def dry_line(cell: Cell, place: Place, state: State) -> str:
@@ -94,10 +106,9 @@ def print_end(work: Work, argv: Sequence[str]) -> int:
     print(f"{sum(map(work.is_finished, work.cells))} of {len(work.cells)} cells are finished")
     if taken := [cell.name for cell in work.taken if not work.is_finished(cell)]:
         print(f"left to other sweeps: {', '.join(taken)}")
-    if work.failed:
-        print(f"failed: {', '.join(cell.name for cell in work.failed)}")
+    if failed := [cell.name for cell in work.cells if cell in work.failed]:
+        print(f"failed: {', '.join(failed)}")
     if work.interrupt.number is not None:
-        reason = signal.Signals(work.interrupt.number).name
-        print(f"stopped by {reason}; go on with: dfl-dist sweep {shlex.join(argv)}")
+        print(f"stopped by {name_signal(work.interrupt.number)}; go on with: dfl-dist sweep {shlex.join(argv)}")
         return 128 + work.interrupt.number
     return 1 if work.failed else 0

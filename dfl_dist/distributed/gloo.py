@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dfl_dist.distributed.frames import BufferPool
+from dfl_dist.distributed.positions import count_sent
 from dfl_dist.distributed.transport import Incoming, Outgoing
 from dfl_dist.distributed.waiting import Waitable, blaming, wait
 
@@ -20,9 +21,13 @@ class Arriving:
     """The messages that one exchange will bring."""
 
     round_idx: int
-    tag: int
+    number: int  # of all exchanges, counted from 1
     not_posted: deque[Incoming]
     posted: deque[tuple[Incoming, Waitable, Tensor]] = field(default_factory=deque)
+
+    @property
+    def tag(self) -> int:
+        return self.number % TAGS
 
     def describe(self, sender: int) -> str:
         return f"the frame of rank {sender} in round {self.round_idx + 1}"
@@ -38,39 +43,41 @@ class GlooTransport:
         self.group, self.timeout_s, self.window, self.device = group, timeout_s, window, device
         self.exchanges = 0
         self.arriving: deque[Arriving] = deque()
-        self.sending: deque[list[tuple[str, Waitable, Tensor]]] = deque()
+        self.sending: deque[list[tuple[int, str, Waitable, Tensor]]] = deque()
         self.pool = BufferPool(torch.device("cpu"), pinned=device.type == "cuda")
 
     def expect(self, round_idx: int, messages: Sequence[Incoming]) -> None:
         self.exchanges += 1
-        self.arriving.append(Arriving(round_idx, self.exchanges % TAGS, deque(messages)))
+        self.arriving.append(Arriving(round_idx, self.exchanges, deque(messages)))
         for _ in messages[: self.window]:
             self._post_next(self.arriving[-1])
 
     def push(self, messages: Sequence[Outgoing]) -> None:
         exchange = self.arriving[-1]
         on_host = {id(buffer): self._to_host(buffer) for _, buffer in messages}  # once each, not once per receiver
-        sends: list[tuple[str, Waitable, Tensor]] = []
+        sends: list[tuple[int, str, Waitable, Tensor]] = []
         for receiver, buffer in messages:
             what = f"rank {receiver} to take the frame of round {exchange.round_idx + 1}"
             host = on_host[id(buffer)]
             with blaming(what, self.timeout_s):
                 work = dist.isend(host, dst=receiver, group=self.group, tag=exchange.tag)
             assert work is not None
-            sends.append((what, work, host))  # it must live, unchanged, until the wait
+            sends.append((receiver, what, work, host))  # it must live, unchanged, until the wait
         self.sending.append(sends)
+        count_sent("frame")
 
     def flush(self, *, keep: int) -> None:
         while len(self.sending) > keep:
-            for what, work, _ in self.sending[0]:
-                wait(work, what=what, timeout_s=self.timeout_s)
+            for receiver, what, work, _ in self.sending[0]:
+                wait(work, what=what, timeout_s=self.timeout_s, peers=(receiver,))
             self.sending.popleft()
 
     def arrivals(self) -> Iterator[Tensor]:
         exchange = self.arriving.popleft()
         while exchange.posted:
             message, work, buffer = exchange.posted.popleft()
-            wait(work, what=exchange.describe(message.sender), timeout_s=self.timeout_s)
+            what, needs = exchange.describe(message.sender), ("frame", exchange.number)
+            wait(work, what=what, timeout_s=self.timeout_s, peers=(message.sender,), needs=needs)
             yield buffer[: message.num_bytes].to(self.device)
             self.pool.give_back(buffer)
             if exchange.not_posted:

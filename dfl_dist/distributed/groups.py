@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +11,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from dfl_dist.distributed.waiting import blaming
+from dfl_dist.distributed import positions, reach
+from dfl_dist.distributed.waiting import blaming, has_timed_out
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import ConfigError, PeerError, one_line
+from dfl_dist.system import names_from_files
 
 LONGEST_TIMEOUT = timedelta(days=1)
 STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
+CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_S_PER_RANK = 60.0, 0.5  # but those that have met connect at once
 MEETING_POLL_S = 0.02
 STORES: dict["World", Any] = {}  # those that this process has opened
 
@@ -32,7 +35,8 @@ def open_store(world: World, timeout_s: float) -> Any:
     if not world.torchrun:
         return dist.HashStore()  # type: ignore[attr-defined]
     if world not in STORES:
-        with blaming("rank 0 to plan the run", timeout_s):
+        reach.check_store(world)
+        with blaming("rank 0 to plan the run", timeout_s), names_from_files():
             timeout = timedelta(seconds=timeout_s)
             STORES[world], _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
     return STORES[world]
@@ -40,12 +44,18 @@ def open_store(world: World, timeout_s: float) -> Any:
 
 def connect(world: World) -> dist.ProcessGroup:
     """Make the control group: gloo, all ranks."""
-    return make_group(world, meet(world, open_store(world, STARTUP_TIMEOUT_S), STARTUP_TIMEOUT_S))
+    store = meet(world, open_store(world, STARTUP_TIMEOUT_S), STARTUP_TIMEOUT_S)
+    if world.size > 1:
+        hosts = [int(host) for host in store.multi_get([f"here/{rank}" for rank in range(world.size)])]
+        found = reach.check(world, store, hosts)
+        with names_from_files():
+            positions.start(world, store.clone(), *found)  # by its own connection: this one may be in use for minutes
+    return make_group(world, store)
 
 
 def make_group(world: World, store: Any) -> dist.ProcessGroup:
     """The control group of ranks that have met."""
-    timeout = timedelta(seconds=STARTUP_TIMEOUT_S)
+    timeout = timedelta(seconds=connect_timeout_s(world.size))
     with connecting(world.rank, range(world.size), store, "control"):
         dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
     group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
@@ -54,18 +64,29 @@ def make_group(world: World, store: Any) -> dist.ProcessGroup:
 
 
 @contextlib.contextmanager
-def connecting(rank: int, ranks: Iterable[int], store: Any, what: str) -> Iterator[None]:
-    """Connect the ranks of a group under the start-up timeout; the error names a rank that did not come to do so."""
+def connecting(rank: int, ranks: Sequence[int], store: Any, what: str) -> Iterator[None]:
+    """Connect the ranks of a group; the error names a rank that did not come to do so."""
+    kind = f"connection to the {what} group"
+    positions.count_sent(kind)
     store.set(f"connecting/{what}/{rank}", "")
     try:
-        yield
+        with positions.waiting_for(ranks, f"all ranks to connect to the {what} group", (kind, 1)):
+            yield
     except (RuntimeError, ValueError) as error:
         missing: list[int] = []
         with contextlib.suppress(RuntimeError):  # the store may be gone too
             missing = [peer for peer in ranks if not store.check([f"connecting/{what}/{peer}"])]
         who = f"rank {missing[0]}" if missing else "all ranks"
-        reason = f"nothing came within {STARTUP_TIMEOUT_S:g} s ({one_line(error).partition('. ')[0]})"
-        raise PeerError(f"waited for {who} to connect to the {what} group: {reason}") from error
+        reason = f"nothing came within {connect_timeout_s(len(ranks)):g} s ({one_line(error).partition('. ')[0]})"
+        silent = missing or (isinstance(error, RuntimeError) and has_timed_out(error))
+        raise (positions.SilenceError if silent else PeerError)(
+            f"waited for {who} to connect to the {what} group: {reason}"
+        ) from error
+
+
+def connect_timeout_s(ranks: int) -> float:
+    """How long ranks that have met may take to connect."""
+    return min(STARTUP_TIMEOUT_S, CONNECT_TIMEOUT_S + CONNECT_TIMEOUT_S_PER_RANK * ranks)
 
 
 def lengthen(group: dist.ProcessGroup) -> None:
@@ -88,7 +109,7 @@ def meet(world: World, store: Any, timeout_s: float) -> Any:
     if world.rank == 0:
         name = secrets.token_hex(8)
         here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
-        here.set("here/0", "")
+        here.set("here/0", str(world.host))
         welcome(world, store, here, name, timeout_s)
         return here
     word = secrets.token_hex(8)
@@ -97,7 +118,7 @@ def meet(world: World, store: Any, timeout_s: float) -> Any:
         store.wait([f"dfl_dist/start/{word}"], timeout)
         name = store.get(f"dfl_dist/start/{word}").decode()
     here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
-    here.set(f"here/{world.rank}", "")
+    here.set(f"here/{world.rank}", str(world.host))
     for rank in range(world.size):
         with blaming(f"rank {rank} to start", timeout_s):
             here.wait([f"here/{rank}"], timeout)
@@ -116,7 +137,8 @@ def welcome(world: World, store: Any, here: Any, name: str, timeout_s: float) ->
                     answered.add(word)
         missing = [rank for rank in missing if not here.check([f"here/{rank}"])]
         if missing and time.monotonic() > end:
-            raise PeerError(f"waited for rank {missing[0]} to start: nothing came within {timeout_s:g} s")
+            words = f"waited for rank {missing[0]} to start: nothing came within {timeout_s:g} s"
+            raise positions.SilenceError(words)
         time.sleep(MEETING_POLL_S if missing else 0)
 
 
@@ -126,10 +148,12 @@ def data_group(
     """Make the data group: the ranks that host clients. Every rank calls this."""
     if device.type == "cuda":
         torch.cuda.set_device(device)  # NCCL takes the present one
-    timeout = timedelta(seconds=timeout_s if backend == "nccl" else STARTUP_TIMEOUT_S)  # NCCL's watchdog knows no other
+    seconds = timeout_s if backend == "nccl" else connect_timeout_s(world.size)  # NCCL's watchdog knows no other
     store = dist.distributed_c10d._get_default_store()
     with connecting(world.rank, range(world.size), store, "data"):
-        group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timeout, backend=backend)
+        group: dist.ProcessGroup = dist.new_group(
+            list(client_ranks), timeout=timedelta(seconds=seconds), backend=backend
+        )
     if world.rank not in client_ranks:
         return group
     if backend == "nccl":
@@ -149,5 +173,13 @@ def is_first(event: str) -> bool:
 
 
 def disconnect() -> None:
+    positions.stop()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def tell_verdict(key: str, ending: str) -> None:
+    """Leave word in the store of the job how it ended: whoever would start its ranks again looks there first."""
+    for store in STORES.values():
+        with contextlib.suppress(RuntimeError):  # it may be gone
+            store.set(key, ending)

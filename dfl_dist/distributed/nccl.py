@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dfl_dist.distributed.positions import count_sent
 from dfl_dist.distributed.transport import Incoming, Outgoing
 from dfl_dist.distributed.waiting import Waitable, blaming, wait
 
@@ -17,6 +18,7 @@ class Batch:
     """One exchange in one batch of operations; all that is sent and received in it lives until it has arrived."""
 
     round_idx: int
+    number: int  # of all exchanges, counted from 1
     expected: Sequence[Incoming]
     incoming: list[Tensor] = field(default_factory=list)
     outgoing: Sequence[Outgoing] = ()
@@ -32,10 +34,12 @@ class BatchedTransport:
 
     def __init__(self, group: dist.ProcessGroup, *, timeout_s: float, device: torch.device) -> None:
         self.group, self.timeout_s, self.device = group, timeout_s, device
+        self.exchanges = 0
         self.batches: deque[Batch] = deque()
 
     def expect(self, round_idx: int, messages: Sequence[Incoming]) -> None:
-        self.batches.append(Batch(round_idx, messages))
+        self.exchanges += 1
+        self.batches.append(Batch(round_idx, self.exchanges, messages))
 
     def push(self, messages: Sequence[Outgoing]) -> None:
         batch = self.batches[-1]
@@ -52,12 +56,14 @@ class BatchedTransport:
         ]
         with blaming(str(batch), self.timeout_s):
             batch.works = list(dist.batch_isend_irecv(operations)) if operations else []
+        count_sent("frame")
 
     def flush(self, *, keep: int) -> None:
         """Nothing to do: `arrivals` waits for the whole batch, and the batch holds its buffers until then."""
 
     def arrivals(self) -> Iterator[Tensor]:
         batch = self.batches.popleft()
+        senders, needs = [message.sender for message in batch.expected], ("frame", batch.number)
         for work in batch.works:
-            wait(work, what=str(batch), timeout_s=self.timeout_s)
+            wait(work, what=str(batch), timeout_s=self.timeout_s, peers=senders, needs=needs)
         yield from batch.incoming

@@ -1,18 +1,20 @@
 """This host's part of a job: find the others, start the ranks, stop them after a round, give the job's exit code."""
 
 import os
-import secrets
+import signal
 import socket
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.launcher.network import Interface, interface_towards, interfaces
-from dfl_dist.launcher.ranks import Meeting, Program, start_ranks
-from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STATUS, read_ending, read_run_folder
-from dfl_dist.signals import Interrupt, ignore_signals
+from dfl_dist.launcher.jobs import HEAD_LOST, Job, Meeting, Program, start
+from dfl_dist.launcher.network import Interface, address_of, interface_towards, interfaces
+from dfl_dist.run_folder import checkpoint, status
+from dfl_dist.run_folder.status import COMMAND, EXIT_CODES, FAILED, FINISHED, LAUNCH, REFUSED, STOPPED
+from dfl_dist.signals import Interrupt, ignore_signals, name_signal
 
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 HEAD_WITHIN_S = 600.0  # hosts are started minutes apart
@@ -31,7 +33,7 @@ class Hosts:
 
     def meeting(self, address: str) -> Meeting:
         """Where they meet, on a host that has this address."""
-        return Meeting(self.count, self.own, self.head, self.port, self.job_id, address)
+        return Meeting(self.count, self.own, address_of(self.head), self.port, self.job_id, address)
 
     @property
     def head_answers(self) -> bool:
@@ -43,45 +45,81 @@ class Hosts:
             return False
 
 
-def run(program: Program, hosts: Hosts, status: Path, interrupt: Interrupt) -> int:
+@dataclass(frozen=True)
+class Launch:
+    """What the command line asks for."""
+
+    program: Program
+    hosts: Hosts
+    command: str  # its words up to the settings of the run
+    token: str  # names this launch
+    status: Path | None = None
+
+    def note(self, job: Job) -> None:
+        """Write down for scripts what the ranks have told."""
+        if self.status and job.told.folder and status.read_run_folder(self.status) != job.told.folder:
+            status.write_run(self.status, job.told.folder)
+        if self.status and job.told.ending and status.read_ending(self.status) != job.told.ending:
+            status.write_ending(self.status, job.told.ending)
+
+
+def run(launch: Launch, interrupt: Interrupt) -> int:
     """Start this host's ranks, supervise them to their end, and give the job's exit code."""
+    hosts, program = launch.hosts, launch.program
     environment = {name: os.environ.get(name, "lo") for name in INTERFACES}
+    meeting = Meeting(job_id=launch.token)
     if hosts.count > 1:
         address, environment = choose_interface(hosts.head)
-        if hosts.own > 0:
-            wait_for_head(hosts, interrupt)
-        program = replace(program, meeting=hosts.meeting(address))
+        meeting = hosts.meeting(address)
     if program.logs:
         make_folder("logs", program.logs)
-    job = start_ranks(
-        program,
-        mark=secrets.token_hex(8),
-        environment=environment | {STATUS: str(status)},
-        prefix=f"[host {hosts.own}] ",
-    )
-
-    def on_signal(number: int) -> None:
-        if folder := read_run_folder(status):
-            (folder / "STOP").touch()
-            report("stopping after the current round; Ctrl-C again ends it at once")
-        else:  # it has not begun
-            job.stop(number)
-
-    code = job.wait(interrupt, on_signal=on_signal)
-    ending, stopped_by = read_ending(status), interrupt.number
+    environment |= {COMMAND: launch.command, LAUNCH: launch.token}
+    while True:
+        if hosts.own > 0:
+            wait_for_head(hosts, interrupt)
+        job = start(replace(program, meeting=meeting), environment=environment)
+        code = job.wait(interrupt, on_signal=partial(stop, job), on_poll=partial(launch.note, job))
+        if code != HEAD_LOST or interrupt.number is not None:
+            break
+    launch.note(job)
+    stopped_by = interrupt.number
     ignore_signals()  # the work is done: a signal that comes now must not change its exit code
-    if hosts.count > 1 and hosts.own > 0:
+    if hosts.own > 0 and 0 <= code < 128:  # one that was killed may be started again at once, for host 0 goes on
         wait_for_head_to_leave(hosts)
-    return exit_code(ending, stopped_by, code)
+    tell_end(launch, job, stopped_by)
+    return exit_code(job.told.ending, stopped_by, code)
+
+
+def stop(job: Job, number: int) -> None:
+    """The first signal: the run ends after its round, one that has not begun at once."""
+    if job.stop(number):
+        report("stopping after the current round; Ctrl-C again ends it at once")
+
+
+def tell_end(launch: Launch, job: Job, stopped_by: int | None) -> None:
+    """The last lines, where a person looks: what ended the job, a user's traceback, how to go on."""
+    told, code = job.told, job.code or 0
+    if told.words:
+        print(told.words, file=sys.stderr, flush=True)
+    if told.ending is not None or code == 0:
+        return
+    if stopped_by is not None:
+        begun = "at once" if told.folder else "before the run began"
+        report(f"stopped by {name_signal(stopped_by)}, {begun}")
+    elif code < 0 or code > 128:
+        who = "fork server" if code < 0 else "agent"
+        report(f"the {who} of this job was killed by {signal.Signals(-code if code < 0 else code - 128).name}")
+    if told.folder and checkpoint.complete(told.folder):
+        report(f"go on with: {launch.command} --resume {os.path.relpath(told.folder)}")
 
 
 def exit_code(ending: str | None, stopped_by: int | None, code: int) -> int:
-    """The job's exit code: what the trainer said of its end goes before a signal, and that before torchrun's code."""
+    """The job's exit code: what the trainer said of its end goes before a signal, and that before the agent's code."""
     if ending in (REFUSED, FAILED):
         return EXIT_CODES[ending]
     if stopped_by is not None:
         return 0 if ending == FINISHED else 128 + stopped_by
-    return code
+    return 0 if ending in (FINISHED, STOPPED) else min(abs(code), 1)
 
 
 def choose_interface(head: str) -> tuple[str, dict[str, str]]:

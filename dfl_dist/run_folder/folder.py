@@ -22,6 +22,7 @@ from dfl_dist.run_folder.files import read_json, read_lines, write_atomic, write
 
 log = logging.getLogger(__name__)
 RUNS = Path("runs")
+ENVIRONMENT = "environment.json"
 SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
 
 
@@ -36,7 +37,7 @@ def is_finished(folder: Path, rounds: int) -> bool:
 
 def mark_finished(folder: Path, rounds: int) -> None:
     content = read_environment(folder) | {"finished_after": rounds}
-    write_atomic(folder / "environment.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_atomic(folder / ENVIRONMENT, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def check_free(out: str | None) -> None:
@@ -123,7 +124,7 @@ def read_classes(folder: Path) -> list[list[int]]:
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    return read_json(folder / "environment.json")
+    return read_json(folder / ENVIRONMENT)
 
 
 def write_environment(folder: Path, facts: Mapping[str, Any]) -> None:
@@ -138,7 +139,7 @@ def write_environment(folder: Path, facts: Mapping[str, Any]) -> None:
         "cuda": torch.version.cuda,
     }
     content = {"versions": versions, "platform": platform.platform(), "git_commit": git_commit(), **facts}
-    write_atomic(folder / "environment.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_atomic(folder / ENVIRONMENT, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def git_commit() -> str | None:

@@ -1,6 +1,7 @@
 """What to run, where, and from which state: rank 0 plans it, the others are told."""
 
 import json
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from dfl_dist.run_folder.folder import (
     write_environment,
 )
 from dfl_dist.run_folder.metrics import METRICS, EvalSchedule
+from dfl_dist.run_folder.status import LAUNCH
 
 NOT_ASKED = ("out", "resume")  # where a run is kept is no part of what it is
 IDENTITY = ("num_clients", "model.name", "dtype", "algorithm", "data.name", "seed")
@@ -63,6 +65,7 @@ class Plan:
     resolved: Config
     run_id: str | None  # what stays the same when the same job is started again
     start: Continuation | None
+    finished: bool = False  # this very job has done it all before it was started again
 
     def identity(self, parameters: int) -> dict[str, Any]:
         """What a checkpoint and this run have in common if it goes on from there."""
@@ -83,6 +86,7 @@ class Job:
     checkpoint: Path | None  # to go on from
     drained: bool = False  # whether the checkpoint was made at the end of a run with overlap, nothing left in flight
     scores_to_drop: list[str] = field(default_factory=list)  # of the checkpoint's round, see `scores_to_drop`
+    finished: bool = False  # this very job has done it all before it was started again
 
     def to_text(self) -> str:
         return json.dumps(vars(self) | {"resolved": values_of(self.resolved)}, default=str)
@@ -123,6 +127,8 @@ def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None) ->
     asked = ask(given, before=found.asked)
     clients = {"num_clients": found.resolved.num_clients} if asked["num_clients"] is None else {}
     resolved = resolve(asked | clients, ranks)
+    if has_been_done(found, resolved.rounds, run_id, searched=asked["resume"] == "auto"):
+        return Plan(asked, resolved, run_id, found, finished=True)
     check_continuation(found, resolved)
     return Plan(asked, resolved, run_id, found)
 
@@ -151,7 +157,7 @@ def read_continuation(folder: Path, start: Path | None) -> Continuation:
 
 
 def find_same_job(asked: Asked, run_id: str | None) -> Continuation | None:
-    """The unfinished run that this very job began before it was restarted, if there is one."""
+    """The run that this very job began before it was restarted, if there is one."""
     if run_id is None:
         return None
     candidates = (
@@ -164,9 +170,25 @@ def find_same_job(asked: Asked, run_id: str | None) -> Continuation | None:
             continue
         found = read_continuation(folder.resolve(), checkpoint.newest(folder.resolve()))
         same = found.asked["rounds"] == asked["rounds"] and not changed_on_resume(found.asked, asked)
-        if same and not is_finished(folder, asked["rounds"]):
+        if same and (not is_finished(folder, asked["rounds"]) or is_of_this_launch(folder)):
             return found
     return None
+
+
+def is_of_this_launch(folder: Path) -> bool:
+    """Whether a run was last started by what has started this process; without a launcher nobody can tell."""
+    return bool(read_environment(folder).get("launch") == os.environ.get(LAUNCH))
+
+
+def has_been_done(found: Continuation, rounds: int, run_id: str | None, *, searched: bool) -> bool:
+    """Whether this very job has finished the run before it was started again, as after a kill in its last second.
+
+    Where a checkpoint is named to go back to, and no launcher tells its starts apart, it is taken for the first start.
+    """
+    facts = read_environment(found.folder)
+    own = run_id is not None and facts.get("run_id") == run_id and is_of_this_launch(found.folder)
+    goes_back = not searched and found.rounds_done < rounds and LAUNCH not in os.environ
+    return own and facts.get("finished_after") == rounds and not goes_back
 
 
 def check_continuation(found: Continuation, resolved: Config) -> None:
@@ -207,8 +229,10 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
     try:
         folder = start.folder if start else claim(resolved.out, resolved.algorithm, resolved.data.name, plan.run_id)
         (folder / "STOP").unlink(missing_ok=True)
-        facts = {"run": token, "start": start_id, "run_id": plan.run_id}
-        write_environment(folder, read_environment(folder) | facts)
+        before = read_environment(folder)
+        if not plan.finished:
+            before.pop("finished_after", None)  # from here on it is not, whatever was reached before
+        write_environment(folder, before | {"run": token, "start": start_id, **name_job(plan.run_id)})
         point_latest(folder)
     except OSError as error:
         raise ConfigError(f"out: given {resolved.out}, which cannot be written: {error}") from error
@@ -222,7 +246,13 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
         start.checkpoint if start else None,
         drained=drained,
         scores_to_drop=scores_to_drop(start, resolved) if start else [],
+        finished=plan.finished,
     )
+
+
+def name_job(run_id: str | None) -> dict[str, Any]:
+    """By what a job knows its own run again."""
+    return {"run_id": run_id, "launch": os.environ.get(LAUNCH)}
 
 
 def write_settings(job: Job, *, backend: str, device: str, threads: int) -> None:

@@ -11,14 +11,17 @@ Listener = Callable[[dict[str, Any]], None]
 
 
 class Recorder:
-    """Appends one line per round to each file, and tells its listeners of it."""
+    """Appends one line per round to each file, and tells its listeners of it; `check` is asked whether it still may."""
 
-    def __init__(self, folder: Path, listeners: Sequence[Listener] = ()) -> None:
-        self.folder, self.listeners = folder, listeners
+    def __init__(
+        self, folder: Path, listeners: Sequence[Listener] = (), check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.folder, self.listeners, self.check = folder, listeners, check
         self.metrics, self.topology = LineFile(folder / METRICS), LineFile(folder / TOPOLOGY)
 
     def write(self, line: Mapping[str, Any], graph: Mapping[str, Any]) -> None:
         """Record a round: its metrics, and its graph as topology.jsonl has it."""
+        self.check()
         self.topology.write({"round": line["round"], **graph})
         self.metrics.write(line)
         for listener in self.listeners:
@@ -26,6 +29,7 @@ class Recorder:
 
     def amend(self, values: Mapping[str, Any]) -> None:
         """Put other values into the last recorded line of metrics.jsonl."""
+        self.check()
         path = self.folder / METRICS
         *lines, last = read_lines(path)
         self.metrics.close()

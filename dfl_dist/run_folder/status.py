@@ -1,46 +1,90 @@
-"""What the trainer tells its launcher: where the run is kept, and how it ended.
+"""What the trainer tells its launcher, and what a launcher leaves for scripts in the folder that --status names.
 
-`dfl-dist launch` names a folder in `DFL_STATUS`. The first rank of a host writes two things there: `run`, a link to the
-run folder, and `ending`, a word. So a launcher can stop a run by a file `run/STOP`, and torchrun is not asked to start
-again what must fail again: then all ranks leave with exit code 0, and the launcher gives the job's exit code.
+A rank that `dfl-dist launch` started has a socket, whose number is in `DFL_NEWS`. On it goes one message per piece of
+news, a JSON object each: {"folder": path} once the run has one, {"ending": word} when the run ends for good, so that
+nothing is started again that must fail again, and {"words": text}, which the launcher shows at the very end. So a
+launcher can stop a run by a file `STOP` in its folder, and give the job's exit code.
 """
 
+import contextlib
+import json
 import os
+import socket
+import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-STATUS = "DFL_STATUS"
+NEWS = "DFL_NEWS"  # the number of the socket
+LAUNCH = "DFL_LAUNCH"  # names this very launch: the same for all starts of its ranks
+COMMAND = "DFL_COMMAND"  # the words of the launcher's command line, up to the settings of the run
+VERDICT = "dfl_dist/verdict"  # the key of the ranks' store that has how the job ended for good
 FINISHED, STOPPED, REFUSED, FAILED = "finished", "stopped", "refused", "failed"
 EXIT_CODES = {FINISHED: 0, STOPPED: 0, REFUSED: 2, FAILED: 1}
+MOST_CHARS = 32_000  # of a text, so that a message fits into the socket
+SENT_WITHIN_S, SENT_WITHIN_US = 5, 0  # a launcher that does not listen must not hold up a rank
 
 
 @dataclass(frozen=True)
-class StatusFolder:
-    """The folder that a launcher named, if there is a launcher; written by the first rank of a host."""
+class Status:
+    """The way to the launcher, if there is one."""
 
-    path: Path | None = None
-    writes: bool = False
+    news: int | None = None
+    first: bool = False  # whether this is the first rank of its host
 
     @classmethod
-    def from_environment(cls, local_rank: int) -> "StatusFolder":
-        named = os.environ.get(STATUS)
-        return cls(Path(named) if named else None, local_rank == 0)
+    def from_environment(cls, local_rank: int) -> "Status":
+        named = os.environ.get(NEWS, "")
+        return cls(int(named) if named.isdecimal() and is_socket(int(named)) else None, local_rank == 0)
 
     @property
     def is_there(self) -> bool:
-        return self.path is not None
+        return self.news is not None
 
     def tell_folder(self, folder: Path) -> None:
-        """Write where the run is kept."""
-        if self.path and self.writes:
-            (aside := temporary_name(self.path)).symlink_to(folder)
-            aside.replace(self.path / "run")
+        """Say where the run is kept; one rank of a host is enough."""
+        if self.first:
+            self._send("folder", str(folder))
 
     def tell_ending(self, ending: str) -> None:
-        """Write how the run ended."""
-        if self.path and self.writes:
-            (aside := temporary_name(self.path)).write_text(f"{ending}\n")
-            aside.replace(self.path / "ending")
+        """Say how the run ended."""
+        self._send("ending", ending)
+
+    def tell_last_words(self, text: str) -> None:
+        """Hand over what a person is to see at the very end."""
+        left_out = f"\n… {len(text) - MOST_CHARS} characters are left out here …\n"
+        whole = len(text) <= MOST_CHARS
+        self._send("words", text if whole else text[: MOST_CHARS // 2] + left_out + text[-MOST_CHARS // 2 :])
+
+    def _send(self, key: str, value: str) -> None:
+        if self.news is None:
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.news)) as way:  # a launcher may be gone
+            way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SENT_WITHIN_S, SENT_WITHIN_US))
+            way.send(json.dumps({key: value}).encode())
+
+
+def is_socket(number: int) -> bool:
+    """Whether this file descriptor is a socket: a process started by a rank inherits the variable, not the socket."""
+    try:
+        return stat.S_ISSOCK(os.fstat(number).st_mode)
+    except OSError:
+        return False
+
+
+# The folder that --status names: `run`, a link to the run folder, and `ending`, a word.
+
+
+def write_run(status: Path, run: Path) -> None:
+    """Write where the launched run is kept."""
+    (aside := temporary_name(status)).symlink_to(run)
+    aside.replace(status / "run")
+
+
+def write_ending(status: Path, ending: str) -> None:
+    """Write how the launched run ended."""
+    (aside := temporary_name(status)).write_text(f"{ending}\n")
+    aside.replace(status / "ending")
 
 
 def temporary_name(folder: Path) -> Path:

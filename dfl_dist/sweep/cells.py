@@ -2,21 +2,26 @@
 
 import enum
 import json
+import os
+import secrets
 import shutil
+import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dfl_dist.config.values import changed_on_resume, load_resolved, values_of
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.launcher.processes import Processes
-from dfl_dist.launcher.ranks import Program, lines_of_ranks, start_ranks
+from dfl_dist.launcher import jobs
+from dfl_dist.launcher.jobs import TRAINER, Job, Meeting, Program
+from dfl_dist.launcher.launch import INTERFACES
 from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import is_finished, is_run, read_environment
+from dfl_dist.run_folder.status import COMMAND, LAUNCH
 from dfl_dist.sweep.grid import Cell
 
 BEGUN = "sweep.json"  # in the folders that a sweep began, and so may empty
-LONGEST_SHUTDOWN_S = 3600.0  # that ranks may take to end after a signal: more than a round and a checkpoint
 LINES_SHOWN = 5  # of the log of a cell that failed
 
 
@@ -45,7 +50,7 @@ class Place:
 
     def program(self, cell: Cell, state: State) -> Program:
         where = "--resume" if state is State.TO_RESUME else "--out"
-        return Program("dfl_dist.train", [*cell.arguments, where, str(self.folder(cell))], self.ranks)
+        return Program(TRAINER, [*cell.arguments, where, str(self.folder(cell))], self.ranks)
 
 
 def find_state(cell: Cell, folder: Path) -> State:
@@ -89,25 +94,43 @@ def prepare(cell: Cell, folder: Path, state: State) -> None:
         (folder / BEGUN).write_text(json.dumps({"cell": cell.name}) + "\n")
 
 
-def start(cell: Cell, place: Place, state: State) -> Processes:
+def load() -> None:
+    """Import all that the processes of a cell need, before the first of them is forked from this one."""
+    import dfl_dist.launcher.engine
+    import dfl_dist.training.main  # noqa: F401
+
+
+def start(cell: Cell, place: Place, state: State) -> Job:
     """Start a cell's ranks, whose output goes to its log."""
-    program = place.program(cell, state)
+    load()
+    token, program = secrets.token_hex(8), place.program(cell, state)
+    environment = {name: os.environ.get(name, "lo") for name in INTERFACES} | {LAUNCH: token}
+    environment[COMMAND] = replace(program, arguments=()).command_line()
     with place.log(cell).open("a") as log:
         log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} {program.command_line()}\n")
         log.flush()
-        mark = mark_of(place.folder(cell))
-        return start_ranks(program, mark=mark, patience_s=LONGEST_SHUTDOWN_S, output=log)
+        return jobs.start(replace(program, meeting=Meeting(job_id=token)), environment=environment, output=log)
 
 
-def mark_of(folder: Path) -> str:
-    """By which the processes at work on a cell are found, also by a later sweep."""
-    return str(folder.resolve())
+def write_last_words(log: Path, job: Job) -> None:
+    """Add to a cell's log what stands at the end of a launch: a user's traceback, or that the launcher was killed."""
+    with log.open("a") as file:
+        if job.told.words:
+            file.write(f"{job.told.words}\n")
+        elif job.told.ending is None and job.code is not None and (job.code < 0 or job.code > 128):
+            number = -job.code if job.code < 0 else job.code - 128
+            file.write(f"launch: the processes of this job were killed by {signal.Signals(number).name}\n")
 
 
 def last_lines(log: Path, offset: int) -> list[str]:
-    """The last lines that the ranks of a start printed; those of its log where they printed nothing."""
+    """The last lines that the ranks of a start printed."""
     with log.open("rb") as file:
         file.seek(offset)
         text = file.read().decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines()[1:] if line.strip()]  # the first is the command
-    return (lines_of_ranks(lines) or lines)[-LINES_SHOWN:]
+    return [line.rstrip() for line in text.splitlines()[1:] if line.strip()][-LINES_SHOWN:]  # the first is the command
+
+
+def last_accuracy(folder: Path) -> str:
+    """The last accuracy of the mean model that a run recorded, for people."""
+    scores = [line["test_accuracy"] for line in read_lines(folder / "metrics.jsonl") if "test_accuracy" in line]
+    return "-" if not scores or scores[-1] is None else f"{scores[-1]:.2%}"

@@ -1,24 +1,40 @@
-"""The cells of a sweep, run one after the other, each in its own folder."""
+"""The cells of a sweep, run one after the other or several at a time, each in its own folder."""
 
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
+from typing import NoReturn
 
 from tqdm import tqdm
 
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.launcher.processes import kill_marked
-from dfl_dist.report.read import read_run
+from dfl_dist.launcher.jobs import Job
 from dfl_dist.run_folder.folder import is_finished
+from dfl_dist.run_folder.status import FAILED, REFUSED
 from dfl_dist.signals import Interrupt
-from dfl_dist.sweep.cells import Place, State, find_state, last_lines, mark_of, prepare, rounds_recorded, start
+from dfl_dist.sweep.cells import (
+    Place,
+    State,
+    find_state,
+    last_accuracy,
+    last_lines,
+    prepare,
+    rounds_recorded,
+    start,
+    write_last_words,
+)
 from dfl_dist.sweep.grid import Cell, share_of
-from dfl_dist.sweep.locks import claim
+from dfl_dist.sweep.locks import Held, claim
+from dfl_dist.sweep.pace import Pace, longest_row
 
 BAR = "{n_fmt}/{total_fmt} rounds |{bar}|{postfix}"
+POLL_S = 0.1
+BAR_EVERY_S = 0.5
+GONE_WITHIN_S = 30.0  # the kernel removes a killed process, unless a disk or a driver holds it
 
 
 def pick(cells: Sequence[Cell], own: dict[str, str]) -> list[Cell]:
@@ -34,40 +50,51 @@ def pick(cells: Sequence[Cell], own: dict[str, str]) -> list[Cell]:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How fast cells were, for an estimate of the rest."""
+class AtWork:
+    """A cell whose ranks were started."""
 
-    rounds: int = 0
-    seconds: float = 0.0
+    cell: Cell
+    title: str
+    lock: Held
+    job: Job
+    began: float  # on the monotonic clock
+    rounds_before: int  # recorded when it was started
+    offset: int  # in its log, where this start begins
 
-    def add(self, rounds: int, seconds: float) -> "Pace":
-        return Pace(self.rounds + rounds, self.seconds + seconds)
-
-    def eta(self, rounds_left: int) -> str:
-        if self.rounds <= 0 or rounds_left <= 0:
-            return ""
-        seconds = round(self.seconds / self.rounds * rounds_left)
-        return f", ETA {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
 
 
 class Work:
-    """The cells of a sweep, worked off one after the other."""
+    """The cells of a sweep, worked off up to `jobs` at a time.
 
-    def __init__(self, cells: Sequence[Cell], place: Place, interrupt: Interrupt) -> None:
-        self.cells, self.place, self.interrupt = cells, place, interrupt
+    Their ranks are forked from this process, which must keep to one thread for that.
+    """
+
+    def __init__(self, cells: Sequence[Cell], place: Place, interrupt: Interrupt, jobs: int = 1) -> None:
+        self.cells, self.place, self.interrupt, self.jobs = cells, place, interrupt, jobs
+        self.waiting = deque((f"[{number}/{len(cells)}] {cell.name}:", cell) for number, cell in enumerate(cells, 1))
+        self.at_work: list[AtWork] = []
         self.failed: list[Cell] = []
         self.taken: list[Cell] = []  # by other sweeps
+        self.stopping = False
         self.pace = Pace()  # of the cells finished in this sweep
-        self.left = [cell.resolved.rounds - self.rounds_done(cell) for cell in cells]
-        rounds, watched = sum(cell.resolved.rounds for cell in cells), sys.stderr.isatty()
-        self.bar = tqdm(total=rounds, bar_format=BAR, dynamic_ncols=True, leave=False) if watched else None
+        self.left = {cell.name: self.rounds_left(cell) for cell in cells}  # when the sweep began
+        self.bar = make_bar(sum(cell.resolved.rounds for cell in cells)) if sys.stderr.isatty() else None
+        self.bar_moved = 0.0
 
     def run(self) -> None:
         try:
-            for number, cell in enumerate(self.cells, start=1):
-                if self.interrupt.number is None:
-                    self.run_cell(cell, f"[{number}/{len(self.cells)}] {cell.name}:")
+            while self.waiting or self.at_work:
+                self.heed_signals()
+                self.begin_cells()
+                self.move_bar()
+                if self.at_work:
+                    time.sleep(POLL_S)
+                self.end_cells()
         finally:
+            self.abandon()
             if self.bar is not None:
                 self.bar.close()
 
@@ -77,74 +104,133 @@ class Work:
     def rounds_done(self, cell: Cell) -> int:
         return min(cell.resolved.rounds, rounds_recorded(self.place.folder(cell)))
 
-    def left_after(self, cell: Cell) -> int:
-        """The rounds that the cells after this one had left when the sweep began."""
-        return sum(self.left[self.cells.index(cell) + 1 :])
+    def rounds_left(self, cell: Cell) -> int:
+        return cell.resolved.rounds - self.rounds_done(cell)
 
     def report(self, text: str) -> None:
         if self.bar is not None:
             self.bar.write(text)
         else:
-            print(text, flush=True)
+            print(text)
+        sys.stdout.flush()  # a process that is forked has a copy of what waits to be written
 
-    def run_cell(self, cell: Cell, title: str) -> None:
-        """Run a cell, unless it is finished or another sweep has it."""
-        folder, lock = self.place.folder(cell), self.place.lock(cell)
-        try:
-            if self.is_finished(cell):
-                self.report(f"{title} is finished already, accuracy {accuracy(folder)}")
-            elif holder := claim(lock, lambda: kill_marked(mark_of(folder))):  # ranks outlive a sweep that was killed
-                self.taken.append(cell)
-                self.report(f"{title} is left to {holder}")
-            else:
-                try:
-                    self.run_claimed(cell, title)
-                finally:
-                    lock.unlink(missing_ok=True)
-        except (ConfigError, OSError) as error:
-            self.failed.append(cell)
-            self.report(f"{title} failed: {error}")
+    def fail(self, cell: Cell, text: str) -> None:
+        self.failed.append(cell)
+        self.report(text)
 
-    def run_claimed(self, cell: Cell, title: str) -> None:
-        """Run a cell to its end."""
+    # Ends that were asked for.
+
+    def heed_signals(self) -> None:
+        """After a signal nothing more is begun and what runs ends after its round; after a second Ctrl-C, at once."""
+        if (number := self.interrupt.number) is None:
+            return
+        self.waiting.clear()
+        if self.interrupt.at_once:
+            for one in self.at_work:
+                one.job.kill()
+        elif self.at_work and not self.stopping:
+            self.stopping = True
+            goes_on = [one.job.stop(number) for one in self.at_work]  # to the end of its round, if it has begun
+            if any(goes_on):
+                self.report("stopping after the current round; Ctrl-C again ends it at once")
+
+    def abandon(self) -> None:
+        """After an error of our own: leave nothing running, and no lock of what has ended."""
+        for one in self.at_work:
+            one.job.kill()
+        end = time.monotonic() + GONE_WITHIN_S
+        for one in self.at_work:
+            while one.job.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            one.lock.release()
+
+    # How a cell begins.
+
+    def begin_cells(self) -> None:
+        while self.waiting and len(self.at_work) < self.jobs and self.interrupt.number is None:
+            title, cell = self.waiting.popleft()
+            try:
+                self.begin(cell, title)
+            except (ConfigError, OSError) as error:
+                self.fail(cell, f"{title} failed: {error}")
+
+    def begin(self, cell: Cell, title: str) -> None:
+        """Start a cell, unless it is finished or another sweep has it."""
+        if self.is_finished(cell):
+            self.report(f"{title} is finished already, accuracy {last_accuracy(self.place.folder(cell))}")
+        elif isinstance(lock := claim(self.place.lock(cell)), str):
+            self.taken.append(cell)
+            self.report(f"{title} is left to {lock}")
+        else:
+            try:
+                self.at_work.append(self.start_claimed(cell, title, lock))
+            except BaseException:
+                lock.release()
+                raise
+
+    def start_claimed(self, cell: Cell, title: str, lock: Held) -> AtWork:
+        """Start the ranks of a cell that nobody else is at."""
         folder, log, began = self.place.folder(cell), self.place.log(cell), time.monotonic()
-        state = find_state(cell, folder)  # as it is now that nobody else is at it
+        state = find_state(cell, folder)  # as it is now
         prepare(cell, folder, state)
         done, offset = self.rounds_done(cell), log.stat().st_size if log.exists() else 0
-
-        def pace() -> Pace:
-            return self.pace.add(self.rounds_done(cell) - done, time.monotonic() - began)
-
         self.report(f"{title} {'goes on' if state is State.TO_RESUME else 'begins'}, see {log}")
-        job = start(cell, self.place, state)
+        return AtWork(cell, title, lock, start(cell, self.place, state), began, done, offset)
 
-        def on_signal(number: int) -> None:
-            job.stop(number)
-            self.report("stopping after the current round; Ctrl-C again ends it at once")
+    # How a cell ends.
 
-        job.wait(self.interrupt, on_signal=on_signal, on_poll=lambda: self.update_bar(cell, pace()))
-        seconds = f"{time.monotonic() - began:.1f} s"
+    def end_cells(self) -> None:
+        for one in [one for one in self.at_work if one.job.poll() is not None]:
+            self.at_work.remove(one)
+            try:
+                self.tell_end(one)
+            except OSError as error:
+                self.fail(one.cell, f"{one.title} failed: {error}")
+            finally:
+                one.lock.release()
+
+    def tell_end(self, one: AtWork) -> None:
+        """Report what became of a cell."""
+        cell, seconds, done = one.cell, f"{one.seconds:.1f} s", self.rounds_done(one.cell)
+        folder, log = self.place.folder(cell), self.place.log(cell)
         if self.is_finished(cell):
-            self.pace = pace()
-            eta = self.pace.eta(self.left_after(cell))
-            self.report(f"{title} finished, accuracy {accuracy(folder)}, {seconds}{eta}")
-        elif self.interrupt.number is not None or is_finished(folder, self.rounds_done(cell)):
-            self.report(f"{title} stopped after round {self.rounds_done(cell)} of {cell.resolved.rounds}")
+            self.pace = self.with_pace_of(one, self.pace)
+            self.report(f"{one.title} finished, accuracy {last_accuracy(folder)}, {seconds}{self.eta(self.pace)}")
+        elif one.job.told.ending not in (FAILED, REFUSED) and (self.interrupt.number or is_finished(folder, done)):
+            self.report(f"{one.title} stopped after round {done} of {cell.resolved.rounds}")
         else:
-            self.failed.append(cell)
-            words = "".join(f"\n    {line}" for line in last_lines(log, offset))
-            self.report(f"{title} failed, {seconds}{self.pace.eta(self.left_after(cell))}, see {log}{words}")
+            write_last_words(log, one.job)
+            words = "".join(f"\n    {line}" for line in last_lines(log, one.offset))
+            self.fail(cell, f"{one.title} failed, {seconds}{self.eta(self.pace)}, see {log}{words}")
 
-    def update_bar(self, cell: Cell, pace: Pace) -> None:
-        """Move the bar to where the grid is."""
-        if self.bar is not None:
-            before = self.cells[: self.cells.index(cell)]
-            self.bar.n = sum(other.resolved.rounds for other in before) + self.rounds_done(cell)
-            left = cell.resolved.rounds - self.rounds_done(cell) + self.left_after(cell)
-            self.bar.set_postfix_str(f"{cell.name}{pace.eta(left)}")
+    # How far it is.
+
+    def with_pace_of(self, one: AtWork, pace: Pace) -> Pace:
+        return pace.add(self.rounds_done(one.cell) - one.rounds_before, one.seconds)
+
+    def eta(self, pace: Pace) -> str:
+        """How long the rest takes at a pace."""
+        return pace.eta(longest_row(*self.rounds_to_do(), self.jobs))
+
+    def rounds_to_do(self) -> tuple[list[int], list[int]]:
+        """What the cells at work have left, and those that wait."""
+        at_work = [self.rounds_left(one.cell) for one in self.at_work]
+        return at_work, [self.left[cell.name] for _, cell in self.waiting]
+
+    def move_bar(self) -> None:
+        """Move the bar to where the grid is; what will not be done in this sweep counts as done."""
+        if self.bar is None or not self.at_work or time.monotonic() < self.bar_moved + BAR_EVERY_S:
+            return
+        self.bar_moved, pace = time.monotonic(), self.pace
+        for one in self.at_work:
+            pace = self.with_pace_of(one, pace)
+        self.bar.n = sum(cell.resolved.rounds for cell in self.cells) - sum(map(sum, self.rounds_to_do()))
+        others = f" and {len(self.at_work) - 1} more" if len(self.at_work) > 1 else ""
+        self.bar.set_postfix_str(f"{self.at_work[0].cell.name}{others}{self.eta(pace)}")
 
 
-def accuracy(folder: Path) -> str:
-    """The last accuracy of the mean model, for people."""
-    scores = [line["test_accuracy"] for line in read_run(folder).evaluated]
-    return "-" if not scores or scores[-1] is None else f"{scores[-1]:.2%}"
+def make_bar(rounds: int) -> "tqdm[NoReturn]":
+    """A progress bar without the thread and the semaphore that it makes by default: this process forks."""
+    tqdm.monitor_interval = 0
+    tqdm.set_lock(threading.RLock())
+    return tqdm(total=rounds, bar_format=BAR, dynamic_ncols=True, leave=False)

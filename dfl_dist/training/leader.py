@@ -14,6 +14,7 @@ from dfl_dist.distributed.control import Control
 from dfl_dist.errors import RunFaultError
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.fence import Fence
 from dfl_dist.run_folder.folder import mark_finished, write_model
 from dfl_dist.run_folder.metrics import RankReport, record
 from dfl_dist.run_folder.recorder import TOPOLOGY, Recorder
@@ -34,12 +35,17 @@ log = logging.getLogger(__name__)
 class Run:
     """What rank 0 knows of the run: its folder, its rounds, which checkpoints it keeps and what they must say of it."""
 
-    folder: Path
+    fence: Fence
+    go_on: str  # how a person goes on after a stop
     rounds: int
     rounds_done: int
     lr_of: Callable[[int], float]
     keep: int
     identity: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        return self.fence.folder
 
 
 class Leader:
@@ -141,26 +147,33 @@ class Leader:
         room = CHECKSUM_CHARS * self.inbox.layout.largest_block
         gathered = self.control.gather_text(" ".join(checksums), "write a checkpoint", room=room)
         self.recorder.sync()
+        self.run.fence.check()
         checkpoint.write_manifest(folder, " ".join(gathered).split(), self.run.identity)
+        self.run.fence.check()
         checkpoint.prune(self.run.folder, self.run.keep)
 
     def finish(self, mean: Tensor, scores: Mapping[str, float]) -> None:
-        folder, rounds = self.run.folder, self.run.rounds
+        folder, fence = self.run.folder, self.run.fence
         self.model.params.copy_(mean)
+        fence.check()
         write_model(folder, self.model.model)
+        fence.check()
         mark_finished(folder, self.next_line)
         self.progress.close()
         if not self.planner.sees_ahead:
             graphs = read_graphs(folder / TOPOLOGY, self.inbox.layout.num_clients)
             if connected_within(graphs) is None:
                 log.warning(UNCONNECTED, count(len(graphs), "round"))
-        stopped = self.planner.stop_reason if self.next_line < rounds else None
-        seconds = time.monotonic() - self.started
-        print(
-            summary(folder, done=self.next_line, rounds=rounds, seconds=seconds, stop_reason=stopped, scores=scores),
-            flush=True,
-        )
+        self._tell_end(scores)
+        fence.check()
         (folder / "STOP").unlink(missing_ok=True)  # it has done its work
+
+    def _tell_end(self, scores: Mapping[str, float]) -> None:
+        done, rounds = self.next_line, self.run.rounds
+        stopped = self.planner.wish_to_stop() or self.planner.stop_reason  # its own signal, if other ranks had it too
+        end = f"stopped by {stopped}" if done < rounds else "finished"
+        end = f"{end} after round {done} of {rounds}, {time.monotonic() - self.started:.1f} s"
+        print(summary(self.run.folder, end, scores, go_on=self.run.go_on if done < rounds else None), flush=True)
 
     def close(self) -> None:
         self.progress.close()

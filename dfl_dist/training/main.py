@@ -1,33 +1,44 @@
 """A run on this rank from its settings to its results: what `python -m dfl_dist.train` and `dfl_dist.train(…)` call."""
 
 import logging
-import os
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+import torch
 from torch import nn
 
 from dfl_dist import Result
 from dfl_dist.config.parse import from_script, parse
-from dfl_dist.distributed import groups
+from dfl_dist.distributed import groups, positions
 from dfl_dist.distributed.control import Control
 from dfl_dist.distributed.world import World
-from dfl_dist.errors import ConfigError, PeerError, RunFaultError, UserCodeError, user_error
+from dfl_dist.errors import ConfigError, PeerError, RunFaultError, UserCodeError
+from dfl_dist.run_folder.fence import Fence
+from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import check_seen
 from dfl_dist.run_folder.job import Job
-from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, StatusFolder
-from dfl_dist.signals import StopSignal, require_linux, signals_restored
+from dfl_dist.run_folder.metrics import METRICS
+from dfl_dist.run_folder.status import Status
+from dfl_dist.signals import InScript, Stops, require_linux, signals_restored, stops_of_command
 from dfl_dist.training.agreement import Refusal, agree_on, build_alike, raise_together
 from dfl_dist.training.build import Built, UserCode, build
+from dfl_dist.training.ending import end_well, end_with_bug, end_with_failure, end_without_peer, leave_at_once
 from dfl_dist.training.prepare import prepare_run
 from dfl_dist.training.rounds import Rounds
-from dfl_dist.training.screen import set_up_logging, tell_report
+from dfl_dist.training.screen import (
+    call_to_go_on,
+    command_to_go_on,
+    set_up_logging,
+    tell_finished_already,
+    tell_report,
+)
 from dfl_dist.training.setup import assemble
 
-log = logging.getLogger(__name__)
+REPORT_WITHIN_S = 30.0  # the other ranks wait for it, so that a job which loses rank 0 there is started again
 
 
 @dataclass(frozen=True)
@@ -36,24 +47,37 @@ class Call:
 
     settings: Callable[[], Mapping[str, Any]]
     user: UserCode
+    stops: Stops
+    go_on: Callable[[Path], str]  # what a person is told who wants to go on after a stop
     heard_by_all: bool  # what rank 0 refuses: else it refuses before there is any group, and ends the job
-    on_folder: Callable[[Path], None] = lambda folder: None
+    on_job: Callable[[Job], None] = lambda job: None
 
 
 def run(call: Call, world: World) -> Result:
     """One run on this rank."""
     job, control, built = connect(call, world)
-    stop = StopSignal()
-    rounds = assemble(job, world, control, built, call.user, lambda: stop.received)
+    fence = Fence(job.folder, job.start_id)
+    if built is None:
+        return finish_again(job, control, fence, call.stops)
+    rounds = assemble(
+        job,
+        world,
+        control,
+        built,
+        call.user,
+        fence=fence,
+        wish_to_stop=lambda: call.stops.heard.name,
+        go_on=call.go_on(job.folder),
+    )
     del built  # a rank keeps its own clients' samples only
-    stop.install()  # from here on; before, a signal simply ends the process
+    call.stops.begin()
     control.timeout_s = job.resolved.timeout_s
-    return finish(rounds, job, control, world)
+    return finish(rounds, job, control, fence, call.stops)
 
 
-def connect(call: Call, world: World) -> tuple[Job, Control, Built]:
-    """Rank 0 prepares the run; then all ranks meet, hear of it, and build the same data and model."""
-    prepared: tuple[Job, Built] | None = None
+def connect(call: Call, world: World) -> tuple[Job, Control, Built | None]:
+    """Rank 0 prepares the run; then all ranks meet, hear of it, and build the same data and model, if there is need."""
+    prepared: tuple[Job, Built | None] | None = None
     refused: Refusal | None = None
     try:
         prepared = prepare_run(call.settings(), world, call.user) if world.rank == 0 else None
@@ -66,28 +90,64 @@ def connect(call: Call, world: World) -> tuple[Job, Control, Built]:
     if call.heard_by_all:
         raise_together(control, refused, "plan the run")
     job = Job.from_text(control.broadcast_text(prepared[0].to_text() if prepared else "", "what to run"))
-    call.on_folder(job.folder)
+    call.on_job(job)
     control.timeout_s = max(groups.STARTUP_TIMEOUT_S, job.resolved.timeout_s)
     agree_on(control, lambda: check_seen(job.folder, job.start_id))
 
+    if job.finished:
+        return job, control, None
+    ready = prepared[1] if prepared else None
+
     def own() -> Built:
-        return prepared[1] if prepared else build(job.resolved, world, call.user, resumes=job.checkpoint is not None)
+        return ready or build(job.resolved, world, call.user, resumes=job.checkpoint is not None)
 
     return job, control, build_alike(control, world, job.resolved, call.user, own)
 
 
-def finish(rounds: Rounds, job: Job, control: Control, world: World) -> Result:
+def finish(rounds: Rounds, job: Job, control: Control, fence: Fence, stops: Stops) -> Result:
     """Run the rounds, write the results, wait until everything sent has left."""
     try:
         result = rounds.run(job.rounds_done, drained=job.drained)
         rounds.role.finish(result.mean, result.scores)
     finally:
         rounds.role.close()
+    finished = rounds.done == job.resolved.rounds
+    if finished and control.rank == 0:  # which has written the results; the others know when all have come this far
+        stops.finish()
     rounds.exchange.flush()
     control.finish()
-    if world.rank == 0 and job.resolved.report:
+    if finished:
+        stops.finish()
+    report(job, control, fence)
+    return Result(job.folder, rounds.done, result.scores, finished=finished)
+
+
+def report(job: Job, control: Control, fence: Fence) -> None:
+    """Rank 0 writes the report, if one is asked for; all leave when it is there."""
+    if not job.resolved.report:
+        return
+    if control.rank == 0:
+        fence.check()
         tell_report(job.folder)
-    return Result(job.folder, rounds.done, result.scores, finished=rounds.done == job.resolved.rounds)
+    control.timeout_s = max(control.timeout_s, REPORT_WITHIN_S)
+    control.all_reduce(torch.zeros(1), "leave")
+
+
+def finish_again(job: Job, control: Control, fence: Fence, stops: Stops) -> Result:
+    """The end of a job that had finished its run when it was started again: what may be missing is the report."""
+    stops.begin()
+    stops.finish()
+    last, rounds = read_lines(job.folder / "metrics.jsonl")[-1], job.resolved.rounds
+    scores = {
+        key: math.nan if last[key] is None else last[key]
+        for key, metric in METRICS.items()
+        if metric.rounds != "every" and key in last
+    }
+    if control.rank == 0:
+        tell_finished_already(job.folder, rounds, scores)
+    control.finish()
+    report(job, control, fence)
+    return Result(job.folder, rounds, scores, finished=True)
 
 
 def train_from_script(
@@ -105,7 +165,8 @@ def train_from_script(
     groups.check_unconnected()
     try:
         with signals_restored():
-            return run(Call(lambda: from_script(config), UserCode(model, data, on_round), heard_by_all=True), world)
+            user = UserCode(model, data, on_round)
+            return run(Call(lambda: from_script(config), user, InScript(), call_to_go_on, heard_by_all=True), world)
     except UserCodeError as error:
         raise (error.__cause__ or error) from None  # a script sees its own exception
     finally:
@@ -114,57 +175,41 @@ def train_from_script(
 
 def main(argv: list[str] | None = None) -> int:
     """The command line: one line and exit code 2 for a user's mistake; everything else that fails names its rank."""
-    argv = sys.argv[1:] if argv is None else argv
-    code, world, status = 0, World(), StatusFolder()
+    with stops_of_command() as stops:
+        return run_command(sys.argv[1:] if argv is None else argv, stops)
+
+
+def run_command(argv: list[str], stops: Stops) -> int:
+    """One run on this rank; its exit code."""
+    world, status = World(), Status()
+
+    def on_job(job: Job) -> None:
+        status.tell_folder(job.folder)
+        positions.limit_silence(job.resolved.timeout_s)
+
     try:
         require_linux()
         world = World.from_environment()
-        status = StatusFolder.from_environment(world.local_rank)
+        status = Status.from_environment(world.local_rank)
         set_up_logging(world.rank)
         if world.rank > 0 and {"-h", "--help"} & set(argv):
             return 0
-        call = Call(lambda: parse(argv), UserCode(), heard_by_all=status.is_there, on_folder=status.tell_folder)
-        result = run(call, world)
-        status.tell_ending(FINISHED if result.finished else STOPPED)
+        call = Call(
+            lambda: parse(argv),
+            UserCode(),
+            stops,
+            command_to_go_on,
+            heard_by_all=status.is_there,
+            on_job=on_job,
+        )
+        code = end_well(run(call, world), stops.heard, status)
     except (ConfigError, RunFaultError, UserCodeError) as error:  # all ranks know, and leave together
-        tell_failure(error, world)
-        ending = REFUSED if isinstance(error, ConfigError) else FAILED
-        status.tell_ending(ending)
-        code = 0 if status.is_there else EXIT_CODES[ending]
+        code = end_with_failure(error, world.rank, status)
     except PeerError as error:
-        log.error("%s", error)
-        leave_at_once(1)
+        end_without_peer(error, world.rank, status, stops.heard)
     except KeyboardInterrupt:
         leave_at_once(130)
     except Exception as error:
-        tell_bug(error)
-        leave_at_once(1)
+        end_with_bug(error, status)
     groups.disconnect()
     return code
-
-
-def tell_failure(error: Exception, world: World) -> None:
-    """Say once why the run does not begin or go on; the rank whose user code failed shows that code's traceback."""
-    if isinstance(error, UserCodeError) and error.details:
-        print(error.details, file=sys.stderr)
-        print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
-    elif world.rank == 0:
-        print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
-
-
-def tell_bug(error: Exception) -> None:
-    """Show the traceback of an unexpected error; of one in the user's own code only that code's, once for all ranks."""
-    found = user_error("user code", error)
-    if found is None:
-        log.error("failed", exc_info=error)
-    elif groups.is_first("user error"):
-        log.error("%s\n%s", found, found.details)
-    else:
-        log.error("%s", found)
-
-
-def leave_at_once(code: int) -> NoReturn:
-    """Exit without a clean-up that would wait for ranks that are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

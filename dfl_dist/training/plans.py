@@ -9,6 +9,7 @@ from dfl_dist.topology.graph import WEIGHTS, Graph, RoundGraph, Server
 from dfl_dist.topology.schedule import Losses, Schedule
 
 NO_ROUND = 0
+MOST_CHARS = 200  # of the reason for a stop
 WEIGHT_NAMES = ("server", *WEIGHTS)  # the decision to go on is the place of the graph's weights here, from 1
 
 
@@ -60,4 +61,11 @@ class Planner:
         self.control.send_plan(round_idx, *encode(self.announced[round_idx]))
 
     def _stop_file(self) -> str | None:
-        return "a STOP file" if (self.folder / "STOP").exists() else None
+        """Who asks for a stop by a file: it may say so itself, as the one does that a launcher writes."""
+        try:
+            text = (self.folder / "STOP").read_text(errors="replace")
+        except FileNotFoundError:
+            return None
+        except OSError:  # a folder of that name
+            text = ""
+        return " ".join(text.split())[:MOST_CHARS] or "a STOP file"

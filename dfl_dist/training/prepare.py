@@ -12,6 +12,7 @@ from dfl_dist.distributed.devices import choose_backend
 from dfl_dist.distributed.world import World, run_id
 from dfl_dist.errors import refusal
 from dfl_dist.run_folder import checkpoint, trackers
+from dfl_dist.run_folder.fence import Fence
 from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import read_classes, write_classes
 from dfl_dist.run_folder.job import Continuation, Job, Plan, open_folder, plan_job
@@ -19,9 +20,11 @@ from dfl_dist.run_folder.recorder import TOPOLOGY
 from dfl_dist.training.build import Built, UserCode, build, graph_schedule, make_partition
 
 
-def prepare_run(given: Mapping[str, object], world: World, user: UserCode) -> tuple[Job, Built]:
-    """The job, with its folder open, and what it is built from."""
+def prepare_run(given: Mapping[str, object], world: World, user: UserCode) -> tuple[Job, Built | None]:
+    """The job, with its folder open, and what it is built from: nothing for a run that this job has finished."""
     plan = plan_job({**given, **user.names()}, world.size if world.torchrun else None, run_id())
+    if plan.finished:
+        return open_folder(plan, drained=False), None
     check(plan)
     built = build(plan.resolved, world, user, resumes=plan.start is not None and plan.start.checkpoint is not None)
     drained = False
@@ -64,6 +67,7 @@ def write_partition(job: Job, shards: partition.Partition, dataset: Dataset) -> 
     """Write down who holds what, unless the run that goes on has it."""
     path = job.folder / "partition.npz"
     if not (job.checkpoint and path.exists()):
+        Fence(job.folder, job.start_id).check()
         partition.save(shards, path)
         counts = partition.counts(shards, dataset.train_targets, len(dataset.classes))
         write_classes(job.folder, dataset.classes, counts)

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
+from dfl_dist.distributed import positions
 from dfl_dist.errors import PeerError, RunFaultError
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.fence import Fence
 from dfl_dist.run_folder.metrics import EvalSchedule, RankReport
 from dfl_dist.topology.graph import RoundGraph
 from dfl_dist.training.clients import Clients, LocalWork
@@ -50,11 +51,11 @@ class Rounds:
         model: FlatModel,
         work: LocalWork,
         cadence: Cadence,
-        folder: Path,
+        fence: Fence,
         wish_to_stop: Callable[[], str | None],
     ) -> None:
         self.role, self.clients, self.exchange, self.evaluator = role, clients, exchange, evaluator
-        self.model, self.work, self.cadence, self.folder = model, work, cadence, folder
+        self.model, self.work, self.cadence, self.fence = model, work, cadence, fence
         self.wish_to_stop = wish_to_stop
         self.done = 0
 
@@ -78,20 +79,24 @@ class Rounds:
                 self.done += 1
                 evaluation = self._evaluate_and_save(last=graph is None)
         assert evaluation is not None, "the last round is always evaluated"
+        positions.at("finishing", self.done)
         return evaluation
 
     def _round(self, t: int, graph: RoundGraph) -> RoundGraph | None:
         """Local steps → push → sum → report; the graph of the next round, if there is one."""
         started = time.perf_counter()
+        positions.at("local steps", t + 1)
         self.role.begin(t)
         self.exchange.expect(t, graph)
         self.clients.step(t, self.model, self.work, graph.clients)
         stepped = time.perf_counter()
+        positions.at("exchange", t + 1)
         self.role.announce(t)
         self.exchange.mix(t, graph)
         if t + 1 == self.cadence.rounds:
             self.exchange.drain()
         mixed = time.perf_counter()
+        positions.at("report", t + 1)
         self.role.hand_in(t, self._report(graph, local_s=stepped - started, exchange_s=mixed - stepped))
         return self.role.next_graph(t)
 
@@ -137,13 +142,18 @@ class Rounds:
         return evaluation
 
     def _evaluate(self, *, each_client: bool) -> Evaluation:
+        positions.at("evaluation", self.done)
         in_flight = self.exchange.sum_in_flight()
         return self.evaluator.evaluate(self.clients.x, self.clients.w, in_flight, each_client=each_client)
 
     def _save(self) -> None:
         """A consistent cut: what is in flight is kept by its receiver. Rank 0 declares it complete at the end."""
-        folder = self.folder / "checkpoints" / checkpoint.folder_name(self.done)
-        self.role.complete(folder, [checkpoint.save_client(folder, state) for state in self.exchange.states(self.done)])
+        positions.at("checkpoint", self.done)
+        folder, checksums = self.fence.folder / "checkpoints" / checkpoint.folder_name(self.done), []
+        for state in self.exchange.states(self.done):
+            self.fence.check()
+            checksums.append(checkpoint.save_client(folder, state))
+        self.role.complete(folder, checksums)
 
 
 @contextmanager

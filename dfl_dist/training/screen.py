@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from tqdm import tqdm
 
 from dfl_dist.config.schema import Config
 from dfl_dist.run_folder.job import Job
+from dfl_dist.run_folder.status import COMMAND
 from dfl_dist.text import count
 from dfl_dist.topology.connectivity import connected_within, make_edges, smallest_window
 from dfl_dist.topology.graph import Graph
@@ -63,21 +65,43 @@ class Progress:
             self.bar.close()
 
 
-def summary(
-    folder: Path, *, done: int, rounds: int, seconds: float, stop_reason: str | None, scores: Mapping[str, float]
-) -> str:
-    """How a run ended and where its results are."""
-    shown = Path(os.path.relpath(folder))
-    ended = "finished" if done == rounds else f"stopped by {stop_reason}"
+def summary(folder: Path, end: str, scores: Mapping[str, float], *, go_on: str | None = None) -> str:
+    """How a run ended, where its results are, and how to go on where it was stopped."""
     lines = [
-        f"{ended} after round {done} of {rounds}, {seconds:.1f} s",
+        end,
         f"mean model: test accuracy {scores['test_accuracy']:.2%}, test loss {scores['test_loss']:.4f}",
         f"consensus distance: {scores['consensus_distance']:.3g}",
-        f"results: {shown} (model.pt, metrics.jsonl, checkpoints)",
+        f"results: {os.path.relpath(folder)} (model.pt, metrics.jsonl, checkpoints)",
     ]
-    if done < rounds:
-        lines.append(f"go on with: --resume {shown}")
+    if go_on is not None:
+        lines.append(f"go on with: {go_on}")
     return "\n".join(lines)
+
+
+def command_to_go_on(folder: Path) -> str:
+    """The whole command line that goes on with a run, as far as this process can tell how it was started."""
+    env, resume = os.environ, f"--resume {shlex.quote(os.path.relpath(folder))}"
+    if command := env.get(COMMAND):
+        return f"{command} {resume}"
+    if "RANK" not in env:
+        return f"python -m dfl_dist.train {resume}"
+    ranks = env.get("LOCAL_WORLD_SIZE")
+    if ranks is None or ranks != env.get("WORLD_SIZE"):
+        return f"the same command on each host, with {resume}"
+    return f"torchrun --nproc_per_node={ranks} -m dfl_dist.train {resume}"
+
+
+def call_to_go_on(folder: Path) -> str:
+    """The same for a script."""
+    return f'the same call of dfl_dist.train, with "resume": "{os.path.relpath(folder)}"'
+
+
+def tell_finished_already(folder: Path, rounds: int, scores: Mapping[str, float]) -> None:
+    """Say that nothing is left to do, after a start that came in the last second of a run."""
+    shown = os.path.relpath(folder)
+    print(
+        summary(folder, f"the run in {shown} is finished already, after round {rounds} of {rounds}", scores), flush=True
+    )
 
 
 def tell_start(job: Job, backend: str, places: Sequence[tuple[str, str]], parameters: int) -> None:

@@ -22,8 +22,9 @@ from dfl_dist.errors import ConfigError, one_line
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint, trackers
 from dfl_dist.run_folder.checkpoint import Parcel
+from dfl_dist.run_folder.fence import Fence
 from dfl_dist.run_folder.folder import cut_back, write_environment
-from dfl_dist.run_folder.job import Job, write_settings
+from dfl_dist.run_folder.job import Job, name_job, write_settings
 from dfl_dist.run_folder.metrics import EvalSchedule
 from dfl_dist.run_folder.recorder import Listener, Recorder
 from dfl_dist.topology.kinds import KINDS
@@ -44,9 +45,17 @@ from dfl_dist.training.server_average import ServerAverage
 
 
 def assemble(
-    job: Job, world: World, control: Control, built: Built, user: UserCode, wish_to_stop: Callable[[], str | None]
+    job: Job,
+    world: World,
+    control: Control,
+    built: Built,
+    user: UserCode,
+    *,
+    fence: Fence,
+    wish_to_stop: Callable[[], str | None],
+    go_on: str,
 ) -> Rounds:
-    """All that a rank needs for its rounds; every rank calls this."""
+    """All that a rank needs for its rounds; every rank calls this. `go_on` is how a person goes on after a stop."""
     config, model = job.resolved, built.model
     layout = lay_out(config.num_clients, world.size, coordinator=config.rank0 == "coordinator")
     block = layout.blocks[world.rank]
@@ -61,14 +70,13 @@ def assemble(
         if world.rank > 0:
             return Follower(control, rounds=config.rounds, largest_block=layout.largest_block)
         schedule = graph_schedule(config)
-        open_records(job, known)
+        open_records(job, known, fence)
         tell_start(job, known.backend, list(zip(known.hosts, known.devices, strict=True)), model.size)
         tell_graph(config, schedule)
         planner = Planner(control, schedule, job.folder, wish_to_stop)
-        recorder = Recorder(job.folder, listeners(job, user))
-        return Leader(
-            control, planner, make_inbox(job, control, layout, known), recorder, run=run_of(job, model), model=model
-        )
+        recorder = Recorder(job.folder, listeners(job, user), fence.check)
+        inbox, run = make_inbox(job, control, layout, known), run_of(job, model, fence, go_on)
+        return Leader(control, planner, inbox, recorder, run=run, model=model)
 
     role = agree_on(control, take_role)
     return Rounds(
@@ -81,7 +89,7 @@ def assemble(
         cadence=Cadence(
             config.rounds, EvalSchedule(config.eval.every, config.eval.clients_every), config.checkpoint.every
         ),
-        folder=job.folder,
+        fence=fence,
         wish_to_stop=wish_to_stop,
     )
 
@@ -205,10 +213,11 @@ def make_inbox(job: Job, control: Control, layout: Layout, known: Known) -> Inbo
     return Inbox(control, layout, ledger, known.losses if job.rounds_done else None)
 
 
-def run_of(job: Job, model: FlatModel) -> Run:
+def run_of(job: Job, model: FlatModel, fence: Fence, go_on: str) -> Run:
     config = job.resolved
     return Run(
-        folder=job.folder,
+        fence=fence,
+        go_on=go_on,
         rounds=config.rounds,
         rounds_done=job.rounds_done,
         lr_of=local_work(config).lr_of,
@@ -217,12 +226,12 @@ def run_of(job: Job, model: FlatModel) -> Run:
     )
 
 
-def open_records(job: Job, known: Known) -> None:
+def open_records(job: Job, known: Known, fence: Fence) -> None:
     """Write down where and how the run runs, and cut its records back to the checkpoint it goes on from."""
     facts: Mapping[str, object] = {
         "run": job.token,
         "start": job.start_id,
-        "run_id": job.run_id,
+        **name_job(job.run_id),
         "world_size": len(known.hosts),
         "hosts": known.hosts,
         "backend": known.backend,
@@ -230,6 +239,7 @@ def open_records(job: Job, known: Known) -> None:
         "threads": known.threads,
         "resumed_after": job.rounds_done,
     }
+    fence.check()
     write_environment(job.folder, facts)
     cut_back(job.folder, job.rounds_done, job.scores_to_drop, known.push_weights)
     checkpoint.drop_after(job.folder, job.rounds_done)

@@ -24,10 +24,10 @@ def test_a_run_and_what_a_script_learns_of_it(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert (tmp_path / "status" / "ending").read_text() == "finished\n"
     assert (tmp_path / "status" / "run").resolve() == (tmp_path / "runs" / "dfedsgpsm-digits-001").resolve()
-    for rank in ("0", "1"):
-        (log,) = (tmp_path / "logs" / "host-0").glob(f"*/attempt_0/{rank}/stderr.log")
-        assert ("round 2/2" in log.read_text()) == (rank == "0")
-    assert "[host 0] finished after round 2 of 2" in done.out
+    for rank in (0, 1):
+        log = (tmp_path / "logs" / "attempt-0" / f"rank-000{rank}.log").read_text()
+        assert ("round 2/2" in log) == (rank == 0)
+    assert "finished after round 2 of 2" in done.out
 
 
 def test_a_mistake_that_only_the_ranks_see_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
@@ -54,7 +54,8 @@ def test_a_signal_stops_after_the_round(tmp_path: Path) -> None:
         done = job.finish()
         assert not job.members(), "processes were left behind"
     assert done.code == 128 + signal.SIGINT
-    assert "stopped by a STOP file after round" in done.out
+    assert "stopped by Ctrl-C (SIGINT) after round" in done.out
+    assert f"go on with: dfl-dist launch -n 2 --resume {folder.name}\n" in done.out
     assert "Traceback" not in done.err
     count = len(lines(folder / "metrics.jsonl"))
     assert (folder / "checkpoints" / f"round-{count:06d}" / "manifest.json").is_file()
@@ -69,12 +70,13 @@ def test_a_signal_before_the_run_begins_ends_it(tmp_path: Path) -> None:
         done = job.finish()
         assert not job.members()
     assert done.code == 128 + signal.SIGTERM
+    assert done.err.splitlines()[-1] == "launch: stopped by SIGTERM, before the run began"
 
 
 def wait_for_ranks(job: Running, count: int) -> None:
-    """Wait until torchrun has started so many ranks."""
+    """Wait until so many ranks were started, beside the fork server and the agent."""
     end = time.monotonic() + 60
-    while len(job.torchrun_ranks()) < count:
+    while len(job.launched()) < 2 + count:
         assert time.monotonic() < end, "there are no ranks"
         time.sleep(0.05)
 

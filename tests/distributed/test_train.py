@@ -212,7 +212,7 @@ def test_a_mistake_is_told_once_and_leaves_nothing(tmp_path: Path, arguments: li
 
 
 def test_a_mistake_under_torchrun_is_told_once(tmp_path: Path) -> None:
-    done = run(elastic(3, 0, TRAINER, "--model.name", "small_models:misfit"), tmp_path)
+    done = run(torchrun(3, "--model.name", "small_models:misfit"), tmp_path)
     assert done.code == 1, "whatever the ranks return, torchrun returns 1"
     assert done.err.count("dfl_dist: ") == 1
     assert "dfl_dist: model.name: given small_models:misfit, which does not take" in done.err
@@ -226,7 +226,7 @@ def test_a_mistake_without_torchrun_ends_with_2(tmp_path: Path) -> None:
     assert done.err == "dfl_dist: local.rh: unknown key, allowed: those of --help (did you mean local.rho?)\n"
 
 
-def test_help_under_torchrun_is_printed_once(tmp_path: Path) -> None:
+def test_help_is_printed_by_one_of_several_ranks(tmp_path: Path) -> None:
     done = run(elastic(2, 0, TRAINER, "--help"), tmp_path)
     assert done.code == 0, done.err
     assert done.out.count("--local.rho") == 1

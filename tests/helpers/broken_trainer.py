@@ -1,15 +1,21 @@
 """The trainer with something broken on one rank, called through `launching.ranks` or under torchrun."""
 
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from pathlib import Path
 
+from dfl_dist.distributed import groups
+from dfl_dist.distributed.control import Control
 from dfl_dist.distributed.gloo import GlooTransport
 from dfl_dist.run_folder import checkpoint
-from dfl_dist.training import prepare, setup
+from dfl_dist.run_folder.folder import read_environment, write_environment
+from dfl_dist.run_folder.recorder import Recorder
+from dfl_dist.training import leader, prepare, setup
+from dfl_dist.training import main as training_main
 from dfl_dist.training.clients import Clients
 from dfl_dist.training.evaluate import Evaluator
 from dfl_dist.training.exchange import PushSum
@@ -23,6 +29,25 @@ MOMENTS: dict[str, tuple[object, str]] = {
     "a client's file": (checkpoint, "write_atomic"),
     "manifest": (checkpoint, "write_manifest"),
     "old checkpoints": (checkpoint, "prune"),
+    # The last second.
+    "model file": (leader, "write_model"),
+    "finished mark": (leader, "mark_finished"),
+    "summary": (leader, "summary"),
+    "last messages": (Control, "finish"),
+    "report": (training_main, "tell_report"),
+    "ending told": (training_main, "end_well"),
+    "leaving": (groups, "disconnect"),
+}
+OVERTAKEN: dict[str, tuple[object, str, int]] = {  # and the how-maniest time
+    "partition": (prepare, "write_partition", 1),
+    "records": (setup, "open_records", 1),
+    "clients": (PushSum, "states", 1),
+    "manifest": (Recorder, "sync", 1),
+    "old checkpoints": (checkpoint, "write_manifest", 2),
+    "results": (leader.Leader, "finish", 1),
+    "mark": (leader, "write_model", 1),
+    "STOP": (leader, "summary", 1),
+    "report": (Control, "finish", 1),
 }
 
 
@@ -105,6 +130,24 @@ def killed(arguments: list[str]) -> int:
             return original(*words, **options)
 
         setattr(owner, name, at_that_moment)
+    return main(arguments)
+
+
+def taken_over(arguments: list[str]) -> int:
+    """The trainer in one process, whose folder `run` another start takes over: MOMENT. `seen` is a copy from then."""
+    moment, *arguments = arguments
+    owner, name, count = OVERTAKEN[moment]
+    original, coming = getattr(owner, name), iter(range(count - 1, -1, -1))
+
+    def at_that_moment(*words, **options):  # type: ignore[no-untyped-def]
+        folder = Path("run").resolve()
+        if next(coming) == 0:
+            write_environment(folder, read_environment(folder) | {"start": "another"})
+            (folder / "STOP").touch()  # for the other start
+            shutil.copytree(folder, "seen")
+        return original(*words, **options)
+
+    setattr(owner, name, at_that_moment)
     return main(arguments)
 
 

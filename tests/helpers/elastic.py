@@ -1,33 +1,26 @@
-"""torchrun's own engine with ranks that are forked instead of started anew: its store, its agent, its restarts."""
+"""The project's own launcher around any function: its fork server, its agent, its restarts."""
 
 import secrets
-import signal
-import sys
 
-from ranks import call
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from dfl_dist.launcher.jobs import Program
+from dfl_dist.launcher.launch import Hosts, Launch, run
+from dfl_dist.signals import signals_caught
+
+ALONE = Hosts(count=1, own=0, head="localhost", port=0, job_id="")
 
 
-def main(arguments: list[str]) -> None:
-    """WORLD_SIZE RESTARTS TARGET [ARGUMENT ...]: what torchrun --standalone does with these."""
+def main(arguments: list[str]) -> int:
+    """WORLD_SIZE RESTARTS TARGET [ARGUMENT ...]: the exit code of a job that calls the target on so many ranks."""
     world_size, restarts, target, *rest = arguments
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=int(world_size),
-        run_id=secrets.token_hex(8),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=int(restarts),
-        monitor_interval=0.1,
-        start_method="fork",
-    )
-    elastic_launch(config, run_rank)(target, rest)
+    program = Program(target, rest, int(world_size), int(restarts))
+    with signals_caught() as interrupt:
+        return run(Launch(program, ALONE, command="dfl-dist launch", token=secrets.token_hex(8)), interrupt)
 
 
-def run_rank(target: str, arguments: list[str]) -> None:
-    """A rank, without the handlers of signals that it has from the agent."""
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(call(target, arguments))
+def on_host(arguments: list[str]) -> int:
+    """HOST HOSTS PORT TARGET [ARGUMENT ...]: one host's part of a job; it has as many ranks as its number plus one."""
+    host, count, port, target, *rest = arguments
+    program = Program(target, rest, int(host) + 1, restarts=1)
+    hosts = Hosts(count=int(count), own=int(host), head="127.0.0.1", port=int(port), job_id="hosts")
+    with signals_caught() as interrupt:
+        return run(Launch(program, hosts, command="dfl-dist launch", token="hosts"), interrupt)

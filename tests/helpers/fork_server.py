@@ -14,11 +14,12 @@ import sys
 import traceback
 from typing import Any
 
-import elastic  # noqa: F401  (and with it torchrun's engine)
+import elastic  # noqa: F401  (and with it the launcher)
 import pytest  # noqa: F401  (which the programs of ranks use)
 import ranks
 
-import dfl_dist.training.main  # noqa: F401  (and with it torch)
+import dfl_dist.launcher.engine
+import dfl_dist.training.main  # noqa: F401
 
 MOST_BYTES = 1 << 20
 

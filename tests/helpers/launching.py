@@ -84,15 +84,27 @@ class Running:
                     found.append(pid)
         return found
 
+    def launched(self) -> list[int]:
+        """What `dfl-dist launch` has started: the fork server, the agent, the ranks in their order."""
+        servers = children(self.process.pid)
+        return [*servers, *(pid for server in servers for pid in children(server))]
+
     def ranks(self) -> list[int]:
         """The processes that the command itself has started, in that order: the ranks, of `ranks` and of torchrun."""
-        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [int(pid) for pid in text.split()]
+        return children(self.process.pid)
 
     def finish(self, timeout_s: float = TIMEOUT_S) -> Finished:
         """Wait for the command to end by itself."""
         out, err = self.process.communicate(timeout=timeout_s)
         return Finished(self.process.returncode, out, err)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, in that order, as far as they are alive."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
 
 
 @contextlib.contextmanager

@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -170,3 +172,13 @@ def call_with_other_functions(arguments: list[str]) -> int:
     with pytest.raises(ConfigError, match=r"model.name: given own_project:words on rank 1, allowed: own_project:tiny"):
         dfl_dist.train({"rounds": 1, "num_clients": 3, "report": False}, model=model, data=load)
     return 0
+
+
+def load_with_a_worker() -> Four:
+    """Arrays that a forked process has helped with; it is then ended as `multiprocessing` ends one."""
+    worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    worker.start()
+    worker.terminate()
+    worker.join(10)
+    assert worker.exitcode == -signal.SIGTERM
+    return load()

@@ -64,3 +64,35 @@ class Failing(nn.Linear):
 
 def failing() -> nn.Module:
     return Failing(64, 10)
+
+
+class Endless(nn.Linear):
+    """On rank 1, does not come back from its fourth training pass."""
+
+    passes = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.passes += self.training
+        while self.passes == 4 and os.environ.get("RANK") == "1":
+            pass
+        return super().forward(inputs)
+
+
+def endless_on_rank_1() -> nn.Module:
+    return Endless(64, 10)
+
+
+class FailingOnRank1(nn.Linear):
+    """Raises in its second training pass, on one rank only."""
+
+    passes = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.passes += self.training
+        if self.passes == 2 and os.environ["RANK"] == "1":
+            raise KeyError("a layer that is not there")
+        return super().forward(inputs)
+
+
+def failing_on_rank_1() -> nn.Module:
+    return FailingOnRank1(64, 10)

@@ -11,7 +11,7 @@ import dfl_dist
 PACKAGE = Path(dfl_dist.__file__).parent
 
 # What each package, or module beside them, may import of the others. `dfl_dist` is the package's own `__init__`.
-BASE = {"errors", "randomness", "text", "signals"}
+BASE = {"errors", "randomness", "text", "signals", "system"}
 BELOW_CONFIG = BASE | {"topology", "models", "algorithms", "data"}
 BELOW_REPORT = BELOW_CONFIG | {"config", "run_folder", "dfl_dist"}
 BELOW_SWEEP = BELOW_REPORT | {"report", "distributed", "training", "launcher"}
@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "randomness": set(),
     "text": set(),
+    "system": set(),
     "signals": {"errors"},
     "topology": BASE,
     "models": BASE,
@@ -33,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "sweep": BELOW_SWEEP,
     "commands": BELOW_SWEEP | {"sweep"},
     "dfl_dist": {"errors", "training"},
-    "train": {"training"},
+    "train": {"signals", "training"},
 }
 MAY_DISTRIBUTE = {"distributed", "launcher"}  # import torch.distributed
 

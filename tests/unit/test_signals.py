@@ -8,7 +8,7 @@ import pytest
 
 from dfl_dist import signals
 from dfl_dist.commands.main import main
-from dfl_dist.signals import StopSignal, signals_caught
+from dfl_dist.signals import InScript, OwnProcess, StopSignal, signals_caught, signals_restored
 
 
 @pytest.mark.parametrize("system", ["Darwin", "Windows"])
@@ -54,16 +54,75 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 # In a rank: the run ends after a round.
 
 
-def test_a_second_press_much_later_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
-    stop = StopSignal()
-    stop._remember(signal.SIGINT, None)
-    assert stop.received == "SIGINT"
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    found = [100.0]
+    monkeypatch.setattr(signals.time, "monotonic", lambda: found[0])
+    return found
+
+
+def test_a_second_press_much_later_means_at_once(now: list[float]) -> None:
+    heard = StopSignal()
+    assert not heard.remember(signal.SIGINT)
+    assert (heard.number, heard.name) == (signal.SIGINT, "Ctrl-C (SIGINT)")
     now[0] += 0.1
-    stop._remember(signal.SIGINT, None)  # the same press, passed on by torchrun
-    stop._remember(signal.SIGTERM, None)
+    assert not heard.remember(signal.SIGINT), "the same press, passed on by torchrun"
+    assert not heard.remember(signal.SIGTERM)
     now[0] += 5
-    with pytest.raises(KeyboardInterrupt):
-        stop._remember(signal.SIGINT, None)
-    assert stop.received == "SIGINT"
+    assert not heard.remember(signal.SIGTERM)
+    assert heard.remember(signal.SIGINT)
+    assert heard.number == signal.SIGINT
+
+
+def test_in_a_script_a_second_press_is_a_keyboard_interrupt(now: list[float]) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with signals_restored():
+        stops = InScript()
+        stops.begin()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stops.heard.name == "SIGTERM"
+        now[0] += 5
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+class LeftError(Exception):
+    """In place of the end of the process."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("phase", ["before", "within", "finished"])
+def test_what_a_signal_does_to_a_process_that_only_trains(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], now: list[float], number: int, phase: str
+) -> None:
+    def leave(code: int) -> None:
+        raise LeftError(code)
+
+    monkeypatch.setattr(signals.os, "_exit", leave)
+    monkeypatch.delenv("RANK", raising=False)
+    process, name = OwnProcess(), signal.Signals(number).name
+    if phase == "before":
+        with pytest.raises(LeftError, match=f"^{128 + number}$"):
+            process.hear(number)
+        assert capfd.readouterr().err == f"dfl_dist: stopped by {name} before the run began\n"
+        return
+    process.begin()
+    if phase == "finished":
+        process.finish()
+    process.hear(number)
+    assert process.heard.number == number
+    text = "dfl_dist: stopping after the current round; Ctrl-C again ends it at once\n"
+    assert capfd.readouterr().err == (text if phase == "within" else "")
+    now[0] += 5
+    process.hear(signal.SIGTERM)
+    with pytest.raises(LeftError, match="^0$" if phase == "finished" else "^130$"):
+        process.hear(signal.SIGINT)
+    assert capfd.readouterr().err == "dfl_dist: ended at once by a second Ctrl-C\n"
+
+
+def test_one_rank_speaks_for_all(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        signals.say("a word")
+    assert capfd.readouterr().err == "dfl_dist: a word\n"

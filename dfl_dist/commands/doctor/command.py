@@ -17,7 +17,7 @@ from dfl_dist.distributed.probe import SILENT_S, Board, measure
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import PeerError, refusal
 from dfl_dist.run_folder import status
-from dfl_dist.run_folder.status import StatusFolder
+from dfl_dist.run_folder.status import Status
 from dfl_dist.training.screen import set_up_logging
 
 USAGE = """\
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 def examine_as_rank(world: World) -> int:
     """This rank's part of examining a job; the exit code."""
     set_up_logging(world.rank)
-    launcher = StatusFolder.from_environment(world.local_rank)
+    launcher = Status.from_environment(world.local_rank)
     try:
         code = examine_job(world)
     except PeerError as error:
@@ -54,7 +54,7 @@ def examine_as_rank(world: World) -> int:
         print_findings(f"rank {world.rank}", [Finding(FAILED, "meeting", f"{error}; {cure}")])
         code = 1
     launcher.tell_ending(status.FAILED if code else status.FINISHED)
-    return 0 if launcher.is_there else code
+    return code
 
 
 def examine_job(world: World) -> int:

@@ -6,29 +6,35 @@ import pytest
 
 from dfl_dist.commands.launch import read
 from dfl_dist.commands.main import main
+from dfl_dist.launcher.jobs import TRAINER, Program
 from dfl_dist.launcher.launch import Hosts
-from dfl_dist.launcher.ranks import Program
 
 
 def test_on_one_host() -> None:
     launch = read(["-n", "3", "--rounds", "5", "--logs", "a", "--status", "b"])
-    logs = Path("a/host-0")
-    assert launch.program == Program("dfl_dist.train", ["--rounds", "5"], 3, restarts=3, logs=logs)
+    assert launch.program == Program(TRAINER, ["--rounds", "5"], 3, restarts=3, logs=Path("a").resolve())
     assert launch.hosts.count == 1
-    assert launch.status == Path("b")
-    assert read([]).program == Program("dfl_dist.train", [], 8, restarts=3)
+    assert launch.status == Path("b").resolve()
+    assert launch.command == "dfl-dist launch -n 3 --logs a --status b"
+    assert read([]).program == Program(TRAINER, [], 8, restarts=3)
+    assert read(["--start", "spawn"]).program.start == "spawn"
+
+
+def test_a_launch_has_a_name_of_its_own_unless_it_is_given_one() -> None:
+    assert read(["--id", "x"]).token == "x"
+    assert read([]).token != read([]).token
 
 
 def test_on_several_hosts() -> None:
     launch = read(["--head", "a", "--hosts", "3", "--host", "1", "--port", "77", "--id", "x", "--restarts", "0"])
-    assert launch.program == Program("dfl_dist.train", [], None)
+    assert launch.program == Program(TRAINER, [], None)
     assert launch.hosts == Hosts(count=3, own=1, head="a", port=77, job_id="x")
     assert launch.status is None
 
 
 def test_the_doctor_is_not_started_again() -> None:
     launch = read(["--head", "a", "--hosts", "3", "--host", "0", "--doctor"])
-    assert launch.program == Program("dfl_dist.commands.doctor", [], None, restarts=0)
+    assert launch.program == Program("dfl_dist.commands.doctor.command:main", [], None)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +47,7 @@ def test_the_doctor_is_not_started_again() -> None:
         (["--hosts", "2", "--head", "a"], "host: given nothing, allowed: which of them this is"),
         (["--hosts", "2", "--head", "a", "--host", "2"], "host: given 2, allowed: 0 to 1, with --hosts 2"),
         (["--hosts", "2", "--head", "no such host", "--host", "0"], "head: given no such host, allowed: an IPv4"),
+        (["--start", "sporn"], "start: given sporn, allowed: fork or spawn (did you mean spawn?)"),
         (["train"], "launch: given train, allowed: options and settings"),
         (["--doctor", "--rounds", "3"], "doctor: given --rounds, allowed: no settings of a run beside it"),
         (["--status", "/proc/nowhere"], "status: given /proc/nowhere, which cannot be made"),
@@ -50,7 +57,7 @@ def test_a_mistake_on_the_command_line_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dfl_dist.launcher.launch.start_ranks", None)
+    monkeypatch.setattr("dfl_dist.launcher.launch.start", None)
     assert main(["launch", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"dfl-dist: {line}")

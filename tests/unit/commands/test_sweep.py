@@ -1,6 +1,7 @@
 """`dfl-dist sweep` on a grid that is finished, or looks interrupted: what is skipped, picked, resumed, refused."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from grids import CELLS, ROUNDS, finish_cells
 
+from dfl_dist.commands import launch
 from dfl_dist.commands.main import main
 from dfl_dist.config.parse import parse
 from dfl_dist.sweep.cells import BEGUN
@@ -41,6 +43,23 @@ def test_a_finished_grid_starts_nothing(grid: Path, capsys: pytest.CaptureFixtur
     assert after == before
 
 
+@pytest.mark.parametrize(("given", "number"), [("2", 2), ("9", 4)])
+def test_it_says_how_many_run_at_a_time(
+    grid: Path, capsys: pytest.CaptureFixture[str], given: str, number: int
+) -> None:
+    assert main(["sweep", "g.yaml", "--jobs", given]) == 0
+    expected = f"4 of 4 cells in out, 2 ranks each, {number} at a time: 4 finished\n"
+    assert capsys.readouterr().out.startswith(expected)
+
+
+def test_auto_takes_the_cores_of_this_process(
+    grid: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)))
+    assert main(["sweep", "g.yaml", "--jobs", "auto", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.startswith("4 of 4 cells in out, 2 ranks each, 3 at a time: 4 finished\n")
+
+
 def test_the_commands_of_a_dry_run_are_those_of_the_cells(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(grid / CELLS[1])
     shutil.rmtree(grid / CELLS[2] / "checkpoints")
@@ -50,11 +69,13 @@ def test_the_commands_of_a_dry_run_are_those_of_the_cells(grid: Path, capsys: py
     told = capsys.readouterr().out.splitlines()
     states = ["finished", "to do", "to begin again, for want of a checkpoint", "to resume"]
     assert told[::2] == [f"# {name}: {state}" for name, state in zip(CELLS, states, strict=True)]
-    assert [line[: line.index("torchrun")] for line in told[1::2]] == ["# ", "", f"rm -r out/{CELLS[2]} && ", ""]
+    assert [line[: line.index("dfl-dist")] for line in told[1::2]] == ["# ", "", f"rm -r out/{CELLS[2]} && ", ""]
     for name, line in zip(CELLS, told[1::2], strict=True):
-        launcher, words = shlex.split(line[line.index("torchrun") :])[:5], shlex.split(line)
-        assert launcher == ["torchrun", "--standalone", "--nproc_per_node=2", "-m", "dfl_dist.train"]
-        given = parse(words[words.index("dfl_dist.train") + 1 :])
+        words = shlex.split(line[line.index("dfl-dist") :])
+        assert words[:2] == ["dfl-dist", "launch"]
+        program = launch.read(words[2:]).program
+        assert program.ranks == 2
+        given = parse(list(program.arguments))
         assert given["data.root"] == "my data"
         assert f"{given['algorithm']}-seed{given['seed']}" == name
         assert given["resume" if name == CELLS[3] else "out"] == f"out/{name}"
@@ -99,6 +120,9 @@ def test_more_rounds_are_resumed_to(grid: Path, capsys: pytest.CaptureFixture[st
         (["--only", "3/2"], "only: given 3/2, allowed: K/N, K from 1 to N"),
         (["--only", "half"], "only: given half, allowed: K/N, K from 1 to N"),
         (["--only"], "only: given nothing, allowed: K/N"),
+        (["--jobs", "0"], "jobs: given 0, allowed: a whole number, 1 or more, or auto"),
+        (["--jobs", "all"], "jobs: given all, allowed: a whole number, 1 or more, or auto"),
+        (["--jobs"], "jobs: given nothing, allowed: runs at a time (default: 1), or auto"),
         (["--ranks", "x"], "ranks: given x, allowed: a whole number, 1 or more"),
         (
             ["--cells", "osgb-seed0"],

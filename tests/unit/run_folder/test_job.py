@@ -11,8 +11,9 @@ from dfl_dist.config.values import ask, load_asked, load_resolved
 from dfl_dist.errors import ConfigError
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.checkpoint import ClientState, Holdings
-from dfl_dist.run_folder.folder import mark_finished
+from dfl_dist.run_folder.folder import is_finished, mark_finished, read_environment
 from dfl_dist.run_folder.job import Continuation, Job, open_folder, plan_job, scores_to_drop, write_settings
+from dfl_dist.run_folder.status import LAUNCH
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +143,75 @@ def test_the_same_job_started_again_goes_on_by_itself() -> None:
     assert plan_job({"rounds": 20, "seed": 1}, None, "a job").start is None, "asked for something else"
     assert plan_job({"rounds": 20, "resume": "never"}, None, "a job").start is None
     mark_finished(job.folder, 20)
-    assert plan_job({"rounds": 20}, None, "a job").start is None
+    assert plan_job({"rounds": 20}, None, "another").start is None
+
+
+# A job that was started again in its last second.
+
+
+def finish(launch: str | None, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Job:
+    """A run of 20 rounds that a job has finished, under a launcher or without one."""
+    name_launch(launch, monkeypatch)
+    job = begin({"rounds": 20, **given}, run_id="a job")
+    for count in (10, 20):
+        save(job.folder, count)
+    mark_finished(job.folder, 20)
+    return job
+
+
+def name_launch(launch: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if launch is None:
+        monkeypatch.delenv(LAUNCH, raising=False)
+    else:
+        monkeypatch.setenv(LAUNCH, launch)
+
+
+@pytest.mark.parametrize("launch", ["this one", None])
+@pytest.mark.parametrize("out", [None, "here"])
+def test_a_job_finds_its_own_run_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launch: str | None, out: str | None
+) -> None:
+    job = finish(launch, monkeypatch, out=out)
+    for given in ({"rounds": 20, "out": out}, {"resume": str(job.folder)}):
+        plan = plan_job(given, None, "a job")
+        assert plan.finished
+        again = open_folder(plan, drained=False)
+        assert (again.finished, again.folder, again.token) == (True, job.folder, job.token)
+        assert Job.from_text(again.to_text()) == again
+        assert is_finished(job.folder, 20)
+        assert read_environment(job.folder)["start"] == again.start_id != job.start_id, "the one before writes no more"
+    folders = [path.name for path in (tmp_path / "runs").iterdir() if not path.is_symlink()] if out is None else []
+    assert len(folders) <= 1, "no second run"
+
+
+@pytest.mark.parametrize(("launch", "run_id"), [("another", "a job"), (None, "a job"), ("this one", "another")])
+def test_a_run_that_another_job_has_finished_is_not_ones_own(
+    monkeypatch: pytest.MonkeyPatch, launch: str | None, run_id: str
+) -> None:
+    job = finish("this one", monkeypatch, out="here")
+    name_launch(launch, monkeypatch)
+    assert plan_job({"rounds": 20}, None, run_id).start is None
+    with pytest.raises(ConfigError, match="out: given here, which already holds a run"):
+        plan_job({"rounds": 20, "out": "here"}, None, run_id)
+    with pytest.raises(ConfigError, match="rounds: given 20, allowed: more than 20"):
+        plan_job({"resume": str(job.folder)}, None, run_id)
+
+
+@pytest.mark.parametrize("launch", ["this one", None])
+def test_a_finished_run_can_be_gone_back_in_and_made_longer_by_the_same_job(
+    monkeypatch: pytest.MonkeyPatch, launch: str | None
+) -> None:
+    job = finish(launch and "an earlier one", monkeypatch)
+    name_launch(launch, monkeypatch)
+    assert not plan_job({"resume": str(job.folder), "rounds": 21}, None, "a job").finished
+    back = {"resume": str(job.folder / "checkpoints" / "round-000010")}
+    plan = plan_job(back, None, "a job")
+    assert (plan.finished, plan.start and plan.start.rounds_done) == (False, 10)
+    open_folder(plan, drained=False)
+    assert not is_finished(job.folder, 20), "killed before its first round, it has still to go back"
+    assert not plan_job(back, None, "a job").finished
+    mark_finished(job.folder, 20)
+    assert plan_job(back, None, "a job").finished == (launch is not None)
 
 
 @pytest.mark.parametrize(

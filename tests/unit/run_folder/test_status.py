@@ -1,35 +1,108 @@
-"""What the trainer tells its launcher: where the run is kept, and how it ended."""
+"""What the trainer tells its launcher, and the folder that --status names."""
 
+import json
+import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dfl_dist.run_folder.status import STATUS, StatusFolder, clear, read_ending, read_run_folder
+from dfl_dist.run_folder.status import (
+    MOST_CHARS,
+    NEWS,
+    Status,
+    clear,
+    read_ending,
+    read_run_folder,
+    write_ending,
+    write_run,
+)
 
 
-def test_the_first_rank_of_a_host_tells_its_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    own, rank = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own.setblocking(False)
+    monkeypatch.setenv(NEWS, str(rank.fileno()))
+    with own, rank:
+        yield own
+
+
+def heard(launcher: socket.socket) -> list[dict[str, str]]:
+    found = []
+    while True:
+        try:
+            found.append(json.loads(launcher.recv(1 << 20)))
+        except BlockingIOError:
+            return found
+
+
+def test_each_rank_tells_its_launcher_and_the_first_one_the_folder(launcher: socket.socket) -> None:
+    for local_rank in (0, 1):
+        told = Status.from_environment(local_rank)
+        assert told.is_there
+        told.tell_folder(Path("/runs/x"))
+        told.tell_last_words("Traceback …")
+        told.tell_ending("failed")
+        expected = [{"words": "Traceback …"}, {"ending": "failed"}]
+        assert heard(launcher) == ([{"folder": "/runs/x"}] if local_rank == 0 else []) + expected
+
+
+def test_a_long_traceback_is_cut_in_the_middle(launcher: socket.socket) -> None:
+    Status.from_environment(0).tell_last_words("a" + "\0" * 3 * MOST_CHARS + "z")  # 6 bytes each in JSON
+    (message,) = heard(launcher)
+    assert message["words"].startswith("a\0")
+    assert message["words"].endswith("\0z")
+    assert f"… {2 * MOST_CHARS + 2} characters are left out here …" in message["words"]
+
+
+def test_a_launcher_that_is_gone_is_no_error(launcher: socket.socket) -> None:
+    told = Status.from_environment(0)
+    launcher.close()
+    told.tell_ending("finished")
+
+
+def test_a_launcher_that_does_not_listen_holds_nobody_up(
+    launcher: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dfl_dist.run_folder.status.SENT_WITHIN_S", 0)
+    monkeypatch.setattr("dfl_dist.run_folder.status.SENT_WITHIN_US", 1000)
+    told = Status.from_environment(0)
+    for _ in range(1000):
+        told.tell_last_words("a" * MOST_CHARS)
+    assert 0 < len(heard(launcher)) < 1000
+
+
+@pytest.mark.parametrize("value", [None, "", "three", "a pipe", "closed"])
+def test_without_a_launcher_nobody_is_told(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    """Also where a process inherited the variable and not the socket."""
+    reading, writing = os.pipe()
+    closed = os.dup(reading)
+    os.close(closed)
+    monkeypatch.delenv(NEWS, raising=False)
+    if value is not None:
+        monkeypatch.setenv(NEWS, {"a pipe": str(writing), "closed": str(closed)}.get(value, value))
+    told = Status.from_environment(0)
+    assert not told.is_there
+    told.tell_folder(Path("nowhere"))
+    told.tell_ending("failed")
+    os.close(writing)
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+
+
+def test_a_script_finds_the_run_and_its_ending_in_a_folder(tmp_path: Path) -> None:
     status, run = tmp_path / "status", tmp_path / "run"
     status.mkdir()
     run.mkdir()
-    monkeypatch.setenv(STATUS, str(status))
     assert (read_run_folder(status), read_ending(status)) == (None, None)
-    for local_rank in (1, 0):
-        told = StatusFolder.from_environment(local_rank)
-        assert told.is_there
-        told.tell_folder(run)
-        told.tell_ending("finished")
-        expected = (run, "finished") if local_rank == 0 else (None, None)
-        assert (read_run_folder(status), read_ending(status)) == expected
+    for word in ("failed", "finished"):
+        write_run(status, run)
+        write_ending(status, word)
+        assert (read_run_folder(status), read_ending(status)) == (run, word)
     assert sorted(path.name for path in status.iterdir()) == ["ending", "run"], "nothing else is left there"
     clear(status)
     clear(status)
     assert list(status.iterdir()) == []
     assert run.is_dir()
-
-
-def test_without_a_launcher_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(STATUS, raising=False)
-    told = StatusFolder.from_environment(0)
-    assert not told.is_there
-    told.tell_folder(Path("nowhere"))
-    told.tell_ending("failed")

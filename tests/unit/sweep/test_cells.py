@@ -1,18 +1,18 @@
-"""The end of a cell's log, and the estimate of the rest."""
+"""What a cell left behind: the end of its log, its last accuracy."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from dfl_dist.sweep.cells import last_lines
-from dfl_dist.sweep.work import Pace
+from dfl_dist.launcher.jobs import Job
+from dfl_dist.sweep.cells import last_accuracy, last_lines, write_last_words
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\n\nE0101 x] failed (exitcode: -9) of\nTraceback\n", ["a", "failed (exitcode: -9) of"]),
-        ("E0101 x] failed (exitcode: 1)\nb\n", ["E0101 x] failed (exitcode: 1)", "b"]),
+        ("a\n\nb  \n", ["a", "b"]),
         ("".join(f"{n}\n" for n in range(9)), ["4", "5", "6", "7", "8"]),
         ("", []),
     ],
@@ -23,8 +23,35 @@ def test_the_last_lines_are_those_of_this_start(tmp_path: Path, text: str, shown
     assert last_lines(log, len("--- before\nold\n")) == shown
 
 
-def test_the_rest_is_estimated_from_what_was_finished() -> None:
-    pace = Pace().add(10, 20.0).add(30, 60.0)
-    assert pace.eta(1850) == ", ETA 01:01:40"
-    assert pace.eta(0) == ""
-    assert Pace().eta(10) == ""
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"round": 0, "test_accuracy": 0.5}\n{"round": 1, "test_accuracy": 0.625}\n{"round": 2}\n', "62.50%"),
+        ('{"round": 0, "test_accuracy": null}\n', "-"),  # it was not finite
+        ('{"round": 0}\n{"round": 1, "test_acc', "-"),
+    ],
+)
+def test_the_last_accuracy_is_that_of_the_last_evaluation(tmp_path: Path, text: str, shown: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(text)
+    assert last_accuracy(tmp_path) == shown
+
+
+@pytest.mark.parametrize(
+    ("code", "ending", "words", "added"),
+    [
+        (1, "failed", "Traceback …\nKeyError: 'a'", ["Traceback …", "KeyError: 'a'"]),
+        (-9, None, None, ["launch: the processes of this job were killed by SIGKILL"]),
+        (128 + 9, None, None, ["launch: the processes of this job were killed by SIGKILL"]),
+        (1, None, None, []),
+    ],
+)
+def test_what_a_launch_would_end_with_is_the_end_of_the_log(
+    tmp_path: Path, code: int, ending: str | None, words: str | None, added: list[str]
+) -> None:
+    (log := tmp_path / "a.log").write_text("--- command\n")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        job = Job(1, ours)
+        job.code, job.told.ending, job.told.words = code, ending, words
+        write_last_words(log, job)
+    assert last_lines(log, 0) == added

@@ -76,11 +76,13 @@ def test_losses_are_passed_on_only_where_they_are_needed(tmp_path: Path) -> None
     assert not made.sees_ahead
 
 
-@pytest.mark.parametrize("how", ["a fault", "a signal", "a STOP file"])
+@pytest.mark.parametrize("how", ["a fault", "a signal", "a STOP file", "Ctrl-C (SIGINT)"])
 def test_no_round_is_announced_after(tmp_path: Path, how: str) -> None:
     made, heard = planner(tmp_path, [how] if how == "a signal" else [])
     if how == "a STOP file":
         (tmp_path / "STOP").touch()
+    if "Ctrl-C" in how:  # as a launcher writes it
+        (tmp_path / "STOP").write_text("Ctrl-C (SIGINT)\n")
     made.draw(1, None)
     made.announce(1, sound=how != "a fault", first=False)
     assert heard.plans == made.announced == {1: None}

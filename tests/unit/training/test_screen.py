@@ -11,7 +11,7 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask
 from dfl_dist.run_folder.job import Job
 from dfl_dist.training.build import graph_schedule
-from dfl_dist.training.screen import Progress, summary, tell_graph, tell_start
+from dfl_dist.training.screen import Progress, command_to_go_on, summary, tell_graph, tell_start
 
 HOSTS = ("a", "a", "a", "b")
 
@@ -93,11 +93,38 @@ def test_the_end_says_what_was_reached_and_how_to_go_on(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     scores = {"test_accuracy": 0.875, "test_loss": 0.5, "consensus_distance": 0.125}
     folder = tmp_path / "runs" / "x"
-    done = summary(folder, done=20, rounds=20, seconds=3.0, stop_reason=None, scores=scores).splitlines()
-    assert done[0].endswith("after round 20 of 20, 3.0 s")
+    done = summary(folder, "finished after round 20 of 20, 3.0 s", scores).splitlines()
+    assert done[0] == "finished after round 20 of 20, 3.0 s"
     assert "test accuracy 87.50%, test loss 0.5000" in done[1]
     assert not any("--resume" in line for line in done)
-    stopped = summary(folder, done=7, rounds=20, seconds=3.0, stop_reason="a STOP file", scores=scores).splitlines()
-    assert "a STOP file" in stopped[0]
-    assert "after round 7 of 20" in stopped[0]
-    assert stopped[-1] == "go on with: --resume runs/x"
+    stopped = summary(folder, "stopped", scores, go_on=command_to_go_on(folder)).splitlines()
+    assert stopped[-1] == "go on with: python -m dfl_dist.train --resume runs/x"
+
+
+@pytest.mark.parametrize(
+    ("variables", "command"),
+    [
+        ({}, "python -m dfl_dist.train --resume 'my runs/x'"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4"},
+            "torchrun --nproc_per_node=4 -m dfl_dist.train --resume 'my runs/x'",
+        ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
+            "the same command on each host, with --resume 'my runs/x'",
+        ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "DFL_COMMAND": "dfl-dist launch -n 2"},
+            "dfl-dist launch -n 2 --resume 'my runs/x'",
+        ),
+    ],
+)
+def test_the_whole_command_that_goes_on_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "DFL_COMMAND"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert command_to_go_on(tmp_path / "my runs" / "x") == command

@@ -1,0 +1,284 @@
+"""The agent of a host: torch's elastic engine with ranks that are forked. It is the only file that knows that engine.
+
+The engine meets the other hosts, watches the ranks and starts all of them again where one fails. torch's own agent for
+it starts ranks with multiprocessing, which waits 30 s for a rank that is stopped and can wait for ever for one that is
+killed while it leaves; so this is another agent for the same engine, in the way that torch means it to be extended. It
+also numbers ranks by the hosts' own numbers, keeps the ranks' store, new for each attempt, on host 0, does not start
+again what has ended for good, and lets hosts leave together.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    SimpleElasticAgent,
+    Worker,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
+
+from dfl_dist.launcher.fork_server import Exit, Request, Server
+from dfl_dist.launcher.news import News
+from dfl_dist.launcher.output import Output
+from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT
+from dfl_dist.system import free_ports
+
+LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
+GONE_WITHIN_S = 30.0
+READ_WITHIN_S = 2.0  # for what they have printed
+OTHERS_WITHIN_S = 60.0  # for the other hosts to leave too, once the run is finished
+REACHED_WITHIN_S = 10.0
+LAST_WORDS_S = 5.0  # that host 0 leaves the others to hear that it gives up
+LOOKED_UP_EVERY_S = 1.0
+COMPLETE, GIVEN_UP = (FINISHED, STOPPED), (REFUSED, FAILED)
+STORE_WITHIN = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What the agent needs to know of the ranks that it is to run."""
+
+    target: str
+    arguments: list[str]
+    start: str  # fork | spawn
+    host: int  # this host's number, as the user gave it
+    address: str  # of this host, as the others reach it
+
+
+class Agent(SimpleElasticAgent):
+    """The engine's hands on this host."""
+
+    def __init__(self, spec: WorkerSpec, ranks: Ranks, server: Server, output: Output, news: News) -> None:
+        super().__init__(spec)
+        self.ranks, self.server, self.output, self.news = ranks, server, output, news
+        self.store: Any = None  # the ranks' own
+        self.hosts: list[int] = []
+        self.attempt = 0  # the same number on all hosts
+        self.alive: dict[int, int] = {}  # process id → rank
+        self.exits: dict[int, int] = {}  # rank → exit code
+        self.done_since: float | None = None
+        self.looked_at = 0.0
+
+    # Meeting the other hosts.
+
+    def _assign_worker_ranks(
+        self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
+    ) -> list[Worker]:
+        """Number the ranks by (host number, local rank); host 0 opens the ranks' store and tells the others where."""
+        own: dict[str, str | int] = {"host": self.ranks.host, "ranks": spec.local_world_size}
+        if self.ranks.host == 0:
+            self.attempt = spec.max_restarts - self._remaining_restarts
+            self.store = TCPStore(self.ranks.address, 0, is_master=True, wait_for_workers=False, timeout=STORE_WITHIN)
+            own |= {"address": self.ranks.address, "port": self.store.port, "attempt": self.attempt}
+        store.set(f"dfl_dist/host/{group_rank}", json.dumps(own))
+        found = [json.loads(store.get(f"dfl_dist/host/{number}")) for number in range(group_world_size)]
+        found.sort(key=lambda host: int(host["host"]))
+        self.hosts = [host["host"] for host in found]
+        check_numbers(self.hosts)
+        self.place, self.attempt = (found[0]["address"], found[0]["port"]), found[0]["attempt"]
+        self._check_reached(store, group_rank, group_world_size)
+        if self.ranks.host > 0:
+            self.store = TCPStore(*self.place, is_master=False, wait_for_workers=False, timeout=STORE_WITHIN)
+        first = sum(host["ranks"] for host in found[: self.ranks.host])
+        size = sum(host["ranks"] for host in found)
+        return [
+            Worker(local, first + local, role_rank=first + local, world_size=size, role_world_size=size)
+            for local in range(spec.local_world_size)
+        ]
+
+    def _check_reached(self, store: Any, group_rank: int, group_world_size: int) -> None:
+        """Refuse on all hosts where one of them does not reach the ranks' store."""
+        problem = ""
+        try:
+            socket.create_connection(self.place, timeout=REACHED_WITHIN_S).close()
+        except OSError as error:
+            late = f"no answer within {REACHED_WITHIN_S:g} s"
+            why = late if isinstance(error, TimeoutError) else error.strerror or str(error)
+            own = f"host {self.ranks.host} ({os.uname().nodename}, {self.ranks.address})"
+            problem = f"{own} does not reach the head, {self.place[0]}, at port {self.place[1]} ({why})"
+        store.set(f"dfl_dist/reached/{group_rank}", problem)
+        problems = [store.get(f"dfl_dist/reached/{number}").decode() for number in range(group_world_size)]
+        if found := next(filter(None, problems), None):
+            raise MeetingError(f"{found}: open TCP ports {free_ports()} between the hosts, in both directions")
+
+    # Starting, watching and stopping the ranks of this host.
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        self.alive, self.exits, self.done_since = {}, {}, None
+        self.news.forget()
+        started: dict[int, Any] = {}
+        for worker in worker_group.workers:
+            out, err = self.output.attach(worker.global_rank, self.attempt)
+            environment = self._environment(worker_group, worker)
+            request = Request(environment, self.ranks.target, self.ranks.arguments, self.ranks.start)
+            pid = self.server.start(request, [out, err, self.news.for_ranks.fileno()])
+            os.close(out)
+            os.close(err)
+            self.alive[pid], started[worker.local_rank] = worker.global_rank, pid
+        return started
+
+    def _environment(self, group: WorkerGroup, worker: Worker) -> dict[str, str]:
+        """What torchrun tells its ranks."""
+        spec = group.spec
+        told = {
+            "RANK": worker.global_rank,
+            "LOCAL_RANK": worker.local_rank,
+            "GROUP_RANK": self.ranks.host,
+            "ROLE_RANK": worker.role_rank,
+            "ROLE_NAME": spec.role,
+            "WORLD_SIZE": worker.world_size,
+            "LOCAL_WORLD_SIZE": spec.local_world_size,
+            "GROUP_WORLD_SIZE": group.group_world_size,
+            "ROLE_WORLD_SIZE": worker.role_world_size,
+            "MASTER_ADDR": self.place[0],
+            "MASTER_PORT": self.place[1],
+            "TORCHELASTIC_RESTART_COUNT": self.attempt,
+            "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
+            "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
+            "TORCHELASTIC_USE_AGENT_STORE": True,
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        }
+        return {key: str(value) for key, value in told.items()}
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """How the ranks are: done only when those of all hosts are, so that a host can still be called back."""
+        self._note(self.server.exits())
+        failed = {rank: code for rank, code in self.exits.items() if code != 0}
+        ended = self.news.ending or self._verdict_at_times()
+        if failed or ended in GIVEN_UP:
+            return self._judge(failed)
+        if self.alive or not self._others_are_done():
+            return RunResult(WorkerState.HEALTHY)
+        self._tell_ending()
+        return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(self.exits, 0))
+
+    def _note(self, exits: list[Exit]) -> None:
+        for ended in exits:
+            if (rank := self.alive.pop(ended.pid, None)) is not None:
+                self.exits[rank] = ended.code
+
+    def _judge(self, failed: dict[int, int]) -> RunResult:
+        """After a failure: whether the run has ended for good all the same, and else why it starts again."""
+        self._stop_workers(self._worker_group)
+        verdict = self.news.ending or self._verdict()
+        if verdict in COMPLETE:  # all is written: a rank that was killed later is no loss
+            self.exits = dict.fromkeys(self.exits, 0)
+            return RunResult(WorkerState.HEALTHY)
+        allowed, left = self._worker_group.spec.max_restarts, self._remaining_restarts
+        if verdict in GIVEN_UP or self.news.stop_is_asked():
+            self._remaining_restarts = 0
+        elif left:
+            say(f"{describe(failed)}; all ranks start again ({allowed - left + 1} of {allowed})")
+        else:
+            say(f"{describe(failed)}; " + ("no restart is left" if allowed else "the job ends"))
+        if self._remaining_restarts == 0:
+            self._give_up(verdict or FAILED)
+        return RunResult(WorkerState.FAILED)
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        """Let the ranks leave by themselves for a moment, then end them; none is left when this returns."""
+        end = time.monotonic() + LEAVING_S
+        while self.alive and time.monotonic() < end:
+            self._note(self.server.exits(0.02))
+        self._shutdown()
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGKILL, timeout: int = 30) -> None:
+        self._note(self.server.exits())
+        for pid in self.alive:
+            with contextlib.suppress(ProcessLookupError):  # it has ended, which the server is about to tell
+                os.kill(pid, signal.SIGKILL)
+        end = time.monotonic() + GONE_WITHIN_S
+        while self.alive and time.monotonic() < end:
+            self._note(self.server.exits(0.02))
+        self.output.drain(READ_WITHIN_S)
+
+    # Leaving together.
+
+    def _others_are_done(self) -> bool:
+        """Whether the ranks of all hosts have left in peace, or there is nothing to wait for any more."""
+        if len(self.hosts) == 1:
+            return True
+        self.done_since = self.done_since or time.monotonic()
+        try:
+            self.store.set(f"dfl_dist/done/{self.ranks.host}", "")
+            return self._all_are_done() or time.monotonic() - self.done_since > OTHERS_WITHIN_S
+        except RuntimeError:  # host 0 has seen that all are done, and is gone
+            return True
+
+    def _exit_barrier(self) -> None:
+        """Nothing to wait for: `_monitor_workers` has."""
+
+    def _give_up(self, word: str) -> None:
+        """Tell the other hosts that the run is not to be started again; host 0, which has the store, leaves last."""
+        with contextlib.suppress(RuntimeError):
+            self.store.set(VERDICT, word)
+            self.store.set(f"dfl_dist/done/{self.ranks.host}", "")
+            end = time.monotonic() + LAST_WORDS_S
+            while self.ranks.host == 0 and time.monotonic() < end and not self._all_are_done():
+                time.sleep(0.05)
+        self._tell_ending()
+
+    def _all_are_done(self) -> bool:
+        return bool(self.store.check([f"dfl_dist/done/{host}" for host in self.hosts]))
+
+    def _verdict(self) -> str | None:
+        """How the run ended for good, where a rank or an agent of any host has said so."""
+        try:
+            return self.store.get(VERDICT).decode() if self.store.check([VERDICT]) else None
+        except RuntimeError:
+            return None
+
+    def _verdict_at_times(self) -> str | None:
+        """The same, looked up about once a second; on one host the ranks tell it themselves."""
+        if len(self.hosts) == 1 or time.monotonic() - self.looked_at < LOOKED_UP_EVERY_S:
+            return None
+        self.looked_at = time.monotonic()
+        return self._verdict()
+
+    def _tell_ending(self) -> None:
+        """Pass on to this host's command what another host's ranks have said."""
+        if self.news.ending is None and (verdict := self._verdict()):
+            self.news.hear(json.dumps({"ending": verdict}).encode())
+
+
+class MeetingError(RuntimeError):
+    """Hosts have met, and cannot do more together than that."""
+
+
+def check_numbers(hosts: list[int]) -> None:
+    """Refuse hosts whose numbers do not fit together."""
+    if hosts != list(range(len(hosts))):
+        allowed = f"each of 0 to {len(hosts) - 1} on one host"
+        raise MeetingError(f"host: given {', '.join(map(str, hosts))} on {len(hosts)} hosts, allowed: {allowed}")
+
+
+def describe(failed: dict[int, int]) -> str:
+    """Which rank failed, and how; one that was killed rather than those that missed it."""
+    rank = min(failed, key=lambda rank: (failed[rank] >= 0, rank))
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 and failed[rank] >= 0 else ""
+    return f"rank {rank}{more} {how(failed[rank])}"
+
+
+def how(code: int) -> str:
+    if code >= 0:
+        return f"left with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def say(text: str) -> None:
+    """A line of the launcher's own."""
+    print(f"launch: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,104 @@
+"""The agent's process: torch's engine set up for this host, run to its end."""
+
+import json
+import logging
+import os
+import resource
+import socket
+
+import torch
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousError,
+    RendezvousHandler,
+    RendezvousParameters,
+)
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+from dfl_dist.errors import one_line
+from dfl_dist.launcher.agent import Agent, MeetingError, Ranks, say
+from dfl_dist.launcher.fork_server import Server
+from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
+from dfl_dist.launcher.news import News
+from dfl_dist.launcher.output import Output
+from dfl_dist.run_folder.status import REFUSED
+from dfl_dist.system import names_from_files
+
+MONITOR_S = 0.1
+HOSTS_WITHIN_S = 600  # hosts are started minutes apart
+
+
+def run_agent(program: Program, server: Server, command: socket.socket) -> int:
+    """Run a program's ranks to their end, through restarts; the exit code."""
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # or a host that comes back is not found again
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it tells what happens in its own words
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two pipes and a log for each rank
+    output = Output(1, 2)
+    news = News(command, on_folder=lambda folder: output.keep_in(program.logs or folder / "logs"))
+    output.listen(news.own.fileno(), news.hear)
+    with names_from_files():
+        return meet_and_run(program, server, output, news)
+
+
+def meet_and_run(program: Program, server: Server, output: Output, news: News) -> int:
+    """The engine itself."""
+    at = program.meeting
+    try:
+        handler = get_rendezvous_handler(parameters(at))
+    except RendezvousConnectionError as error:
+        return no_meeting(at, error)
+    ranks = Ranks(program.target, list(program.arguments), program.start, at.host, at.address)
+    try:
+        agent = Agent(spec_of(program, handler), ranks, server, output, news)
+        return int(agent.run().is_failed())
+    except MeetingError as error:
+        say(str(error))
+        news.hear(json.dumps({"ending": REFUSED}).encode())
+        return 1
+    except RendezvousClosedError:
+        say("another host has ended the job")
+        return 1
+    except RendezvousConnectionError as error:
+        return no_meeting(at, error)
+    except RendezvousError as error:
+        say(f"the hosts did not meet: {one_line(error)}")
+        return 1
+    finally:
+        handler.shutdown()
+
+
+def parameters(at: Meeting) -> RendezvousParameters:
+    return RendezvousParameters(
+        "c10d",
+        f"{at.head}:{at.port}",
+        at.job_id,
+        at.hosts,
+        at.hosts,
+        local_addr=at.address,
+        is_host=at.host == 0,
+        join_timeout=HOSTS_WITHIN_S,
+    )
+
+
+def spec_of(program: Program, handler: RendezvousHandler) -> WorkerSpec:
+    ranks = program.ranks or torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    return WorkerSpec(
+        role="default",
+        local_world_size=ranks,
+        rdzv_handler=handler,
+        entrypoint=program.target,
+        max_restarts=program.restarts,
+        monitor_interval=MONITOR_S,
+    )
+
+
+def no_meeting(at: Meeting, error: RendezvousConnectionError) -> int:
+    """Say why there is nowhere to meet."""
+    if at.host == 0:
+        say(f"the hosts cannot meet at {at.head}:{at.port}: {one_line(error.__cause__ or error)}")
+        return 1
+    say(f"host 0 is not there any more (at {at.head}:{at.port})")
+    return HEAD_LOST

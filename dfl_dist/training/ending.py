@@ -1,0 +1,106 @@
+"""How a rank ends: what it says, what it tells its launcher, and its exit code."""
+
+import logging
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from dfl_dist import Result
+from dfl_dist.distributed import groups, positions
+from dfl_dist.errors import ConfigError, PeerError, StaleStartError, UserCodeError, user_error
+from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, Status
+from dfl_dist.signals import StopSignal
+
+log = logging.getLogger(__name__)
+
+
+def conclude(status: Status, ending: str) -> None:
+    """Tell the launchers of all hosts that the job has ended for good, so that none starts it again."""
+    if status.is_there:
+        groups.tell_verdict(VERDICT, ending)
+    status.tell_ending(ending)
+
+
+def end_well(result: Result, heard: StopSignal, status: Status) -> int:
+    """The exit code of a run that has finished, or was stopped after a round."""
+    conclude(status, FINISHED if result.finished else STOPPED)
+    if result.finished or heard.number is None or torchrun_would_restart(status):
+        return 0
+    return 128 + heard.number
+
+
+def torchrun_would_restart(status: Status) -> bool:
+    """Whether torchrun would start again what was asked to stop, if it did not leave with 0."""
+    most, so_far = (int(os.environ.get(f"TORCHELASTIC_{name}", 0)) for name in ("MAX_RESTARTS", "RESTART_COUNT"))
+    return most > so_far and not status.is_there
+
+
+def end_with_failure(error: Exception, rank: int, status: Status) -> int:
+    """The exit code where all ranks know why the run does not begin or go on; it is said once."""
+    if isinstance(error, UserCodeError) and error.details:
+        show_user_error(error, status)
+    elif rank == 0 and not (isinstance(error, UserCodeError) and status.is_there):
+        print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
+    ending = REFUSED if isinstance(error, ConfigError) else FAILED
+    conclude(status, ending)
+    return EXIT_CODES[ending]
+
+
+def show_user_error(error: UserCodeError, status: Status) -> None:
+    """The traceback of the user's own code: a launcher shows it at the very end, where a person looks."""
+    text = f"{error.details}\ndfl_dist: {error}"
+    if status.is_there:
+        status.tell_last_words(text)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def end_without_peer(error: PeerError, rank: int, status: Status, heard: StopSignal) -> NoReturn:
+    """Leave where another rank did not do its part."""
+    if heard.number == signal.SIGINT:  # as the other rank was, which had not begun yet
+        if rank == 0:
+            print(f"dfl_dist: stopped by {heard.name} within a round: {error}", file=sys.stderr, flush=True)
+        leave_at_once(128 + heard.number)
+    stale = is_stale(error)
+    words = None if stale else positions.explain(error)
+    lost = words is None and not stale and not positions.has_timed_out(error)
+    if lost and status.is_there:  # what happened to the other rank is told there
+        print(f"[rank {rank}] {error}", flush=True)
+    elif words != "":
+        log.error("%s", words or error)
+    leave_at_once(1)
+
+
+def is_stale(error: BaseException | None) -> bool:
+    """Whether the run's folder was taken over by another start."""
+    while error is not None and not isinstance(error, StaleStartError):
+        error = error.__cause__
+    return error is not None
+
+
+def end_with_bug(error: Exception, status: Status) -> NoReturn:
+    """Leave after an unexpected error, with its traceback; of one in the user's own code only that code's, once.
+
+    An error of the user's own is not tried again.
+    """
+    found = user_error("user code", error)
+    if found is None:
+        log.error("failed", exc_info=error)
+        leave_at_once(1)
+    first = groups.is_first("user error")
+    if first and status.is_there:
+        show_user_error(found, status)
+    elif first:
+        log.error("%s\n%s", found, found.details)
+    elif not status.is_there:
+        log.error("%s", found)
+    conclude(status, FAILED)
+    leave_at_once(1)
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """Exit without a clean-up that would wait for ranks that are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
