@@ -36,6 +36,7 @@ from dfl_dist.system import free_ports
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
 GONE_WITHIN_S = 30.0
+LEFT_WITHIN_S = 30.0  # for ranks to leave, once the run is complete: a user's tracker may have to send much
 READ_WITHIN_S = 2.0  # for what they have printed
 OTHERS_WITHIN_S = 60.0  # for the other hosts to leave too, once the run is finished
 REACHED_WITHIN_S = 10.0
@@ -68,6 +69,7 @@ class Agent(SimpleElasticAgent):
         self.alive: dict[int, int] = {}  # process id → rank
         self.exits: dict[int, int] = {}  # rank → exit code
         self.done_since: float | None = None
+        self.complete_since: float | None = None
         self.looked_at = 0.0
 
     # Meeting the other hosts.
@@ -115,7 +117,7 @@ class Agent(SimpleElasticAgent):
     # Starting, watching and stopping the ranks of this host.
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self.alive, self.exits, self.done_since = {}, {}, None
+        self.alive, self.exits, self.done_since, self.complete_since = {}, {}, None, None
         self.news.forget()
         started: dict[int, Any] = {}
         for worker in worker_group.workers:
@@ -156,12 +158,19 @@ class Agent(SimpleElasticAgent):
         self._note(self.server.exits())
         failed = {rank: code for rank, code in self.exits.items() if code != 0}
         ended = self.news.ending or self._verdict_at_times()
-        if failed or ended in GIVEN_UP:
+        if failed or ended in GIVEN_UP or self._is_overdue(ended):
             return self._judge(failed)
         if self.alive or not self._others_are_done():
             return RunResult(WorkerState.HEALTHY)
         self._tell_ending()
         return RunResult(WorkerState.SUCCEEDED, return_values=dict.fromkeys(self.exits, 0))
+
+    def _is_overdue(self, ended: str | None) -> bool:
+        """Whether a rank is still there long after the run was complete: stopped, or stuck in somebody's clean-up."""
+        if ended in COMPLETE:
+            self.complete_since = self.complete_since or time.monotonic()
+        since = self.complete_since
+        return bool(self.alive) and since is not None and time.monotonic() - since > LEFT_WITHIN_S
 
     def _note(self, exits: list[Exit]) -> None:
         for ended in exits:
