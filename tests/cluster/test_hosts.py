@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cluster_runs import MODEL, undisturbed
 from hosts import Host
-from launching import ROOT, assert_same_run, wait_for_rounds
+from launching import ROOT, assert_same_run, children, wait_for_rounds
 
 ROUNDS = ("--rounds", "12", "--checkpoint.every", "4")
 PATIENCE_S = 240.0
