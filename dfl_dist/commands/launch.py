@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dfl_dist.commands.options import split
 from dfl_dist.config.parse import parse
+from dfl_dist.config.values import ask
 from dfl_dist.errors import refusal
 from dfl_dist.launcher.fork_server import FORK, SPAWN
 from dfl_dist.launcher.jobs import TRAINER, Program
@@ -71,7 +72,7 @@ def read(argv: list[str]) -> Launch:
         raise refusal("launch", words.plain[0], "options and settings, --KEY VALUE each")
     if words.flags and words.settings:
         raise refusal("doctor", words.settings[0], "no settings of a run beside it")
-    parse(words.settings)  # a mistake is reported here, at once
+    settings = ask(parse(words.settings))  # a mistake is reported here, at once
     own = DEFAULTS | words.own
     for key, smallest in WHOLE_NUMBERS.items():
         if key in own and not (re.fullmatch(r"\d+", own[key]) and int(own[key]) >= smallest):
@@ -87,6 +88,7 @@ def read(argv: list[str]) -> Launch:
         restarts=0 if words.flags else int(own["restarts"]),
         logs=Path(own["logs"]).resolve() if "logs" in own else None,
         start=own["start"],
+        timeout_s=settings["timeout_s"],
     )
     given = [word for key, value in words.own.items() for word in ("-n" if key == "ranks" else f"--{key}", value)]
     return Launch(

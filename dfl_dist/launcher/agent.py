@@ -11,14 +11,14 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import DistStoreError, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.agent.server.api import (
     RunResult,
     SimpleElasticAgent,
@@ -29,17 +29,19 @@ from torch.distributed.elastic.agent.server.api import (
 )
 
 from dfl_dist.launcher.fork_server import Exit, Request, Server
+from dfl_dist.launcher.meeting import MeetingError, Table, unreached, wrong_numbers
 from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
+from dfl_dist.launcher.processes import is_stopped
+from dfl_dist.launcher.stopped import Watch
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT
-from dfl_dist.system import free_ports
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
+MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves
 GONE_WITHIN_S = 30.0
 LEFT_WITHIN_S = 30.0  # for ranks to leave, once the run is complete: a user's tracker may have to send much
 READ_WITHIN_S = 2.0  # for what they have printed
 OTHERS_WITHIN_S = 60.0  # for the other hosts to leave too, once the run is finished
-REACHED_WITHIN_S = 10.0
 LAST_WORDS_S = 5.0  # that host 0 leaves the others to hear that it gives up
 LOOKED_UP_EVERY_S = 1.0
 COMPLETE, GIVEN_UP = (FINISHED, STOPPED), (REFUSED, FAILED)
@@ -55,6 +57,7 @@ class Ranks:
     start: str  # fork | spawn
     host: int  # this host's number, as the user gave it
     address: str  # of this host, as the others reach it
+    timeout_s: float  # how long one may be stopped, until the run says so itself
 
 
 class Agent(SimpleElasticAgent):
@@ -68,11 +71,21 @@ class Agent(SimpleElasticAgent):
         self.attempt = 0  # the same number on all hosts
         self.alive: dict[int, int] = {}  # process id → rank
         self.exits: dict[int, int] = {}  # rank → exit code
+        self.watch = Watch()
         self.done_since: float | None = None
         self.complete_since: float | None = None
         self.looked_at = 0.0
 
     # Meeting the other hosts.
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        while True:
+            try:
+                super()._rendezvous(worker_group)
+            except DistStoreError:  # nothing came from a host that was there
+                say("a host has left while the hosts met; they meet again")
+            else:
+                return
 
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
@@ -83,13 +96,18 @@ class Agent(SimpleElasticAgent):
             self.attempt = spec.max_restarts - self._remaining_restarts
             self.store = TCPStore(self.ranks.address, 0, is_master=True, wait_for_workers=False, timeout=STORE_WITHIN)
             own |= {"address": self.ranks.address, "port": self.store.port, "attempt": self.attempt}
-        store.set(f"dfl_dist/host/{group_rank}", json.dumps(own))
-        found = [json.loads(store.get(f"dfl_dist/host/{number}")) for number in range(group_world_size)]
+        table = Table(store, group_rank, group_world_size)
+        found = [json.loads(text) for text in table.exchange("host", json.dumps(own))]
         found.sort(key=lambda host: int(host["host"]))
         self.hosts = [host["host"] for host in found]
-        check_numbers(self.hosts)
-        self.place, self.attempt = (found[0]["address"], found[0]["port"]), found[0]["attempt"]
-        self._check_reached(store, group_rank, group_world_size)
+        problem = wrong_numbers(self.hosts)
+        if not problem:
+            self.place, self.attempt = (found[0]["address"], found[0]["port"]), found[0]["attempt"]
+            problem = unreached(table, self.ranks.host, self.ranks.address, self.place)
+        if problem:
+            with contextlib.suppress(RuntimeError):  # the store goes with host 0
+                table.exchange("refused", "")
+            raise MeetingError(problem)
         if self.ranks.host > 0:
             self.store = TCPStore(*self.place, is_master=False, wait_for_workers=False, timeout=STORE_WITHIN)
         first = sum(host["ranks"] for host in found[: self.ranks.host])
@@ -98,21 +116,6 @@ class Agent(SimpleElasticAgent):
             Worker(local, first + local, role_rank=first + local, world_size=size, role_world_size=size)
             for local in range(spec.local_world_size)
         ]
-
-    def _check_reached(self, store: Any, group_rank: int, group_world_size: int) -> None:
-        """Refuse on all hosts where one of them does not reach the ranks' store."""
-        problem = ""
-        try:
-            socket.create_connection(self.place, timeout=REACHED_WITHIN_S).close()
-        except OSError as error:
-            late = f"no answer within {REACHED_WITHIN_S:g} s"
-            why = late if isinstance(error, TimeoutError) else error.strerror or str(error)
-            own = f"host {self.ranks.host} ({os.uname().nodename}, {self.ranks.address})"
-            problem = f"{own} does not reach the head, {self.place[0]}, at port {self.place[1]} ({why})"
-        store.set(f"dfl_dist/reached/{group_rank}", problem)
-        problems = [store.get(f"dfl_dist/reached/{number}").decode() for number in range(group_world_size)]
-        if found := next(filter(None, problems), None):
-            raise MeetingError(f"{found}: open TCP ports {free_ports()} between the hosts, in both directions")
 
     # Starting, watching and stopping the ranks of this host.
 
@@ -158,8 +161,9 @@ class Agent(SimpleElasticAgent):
         self._note(self.server.exits())
         failed = {rank: code for rank, code in self.exits.items() if code != 0}
         ended = self.news.ending or self._verdict_at_times()
-        if failed or ended in GIVEN_UP or self._is_overdue(ended):
-            return self._judge(failed)
+        stopped = self._stopped_too_long()
+        if failed or stopped or ended in GIVEN_UP or self._is_overdue(ended):
+            return self._judge(describe(failed) if failed else stopped)
         if self.alive or not self._others_are_done():
             return RunResult(WorkerState.HEALTHY)
         self._tell_ending()
@@ -172,12 +176,19 @@ class Agent(SimpleElasticAgent):
         since = self.complete_since
         return bool(self.alive) and since is not None and time.monotonic() - since > LEFT_WITHIN_S
 
+    def _stopped_too_long(self) -> str:
+        """Which rank is stopped for longer than ranks wait for each other, in words."""
+        most_s = self.news.timeout_s or self.ranks.timeout_s
+        found = self.watch.stopped_for(self.alive)
+        late = [self.alive[pid] for pid, since_s in found.items() if since_s > most_s + MISSED_FIRST_S]
+        return f"rank {min(late)} was stopped for more than {most_s:g} s (timeout_s)" if late else ""
+
     def _note(self, exits: list[Exit]) -> None:
         for ended in exits:
             if (rank := self.alive.pop(ended.pid, None)) is not None:
                 self.exits[rank] = ended.code
 
-    def _judge(self, failed: dict[int, int]) -> RunResult:
+    def _judge(self, why: str) -> RunResult:
         """After a failure: whether the run has ended for good all the same, and else why it starts again."""
         self._stop_workers(self._worker_group)
         verdict = self.news.ending or self._verdict()
@@ -188,9 +199,9 @@ class Agent(SimpleElasticAgent):
         if verdict in GIVEN_UP or self.news.stop_is_asked():
             self._remaining_restarts = 0
         elif left:
-            say(f"{describe(failed)}; all ranks start again ({allowed - left + 1} of {allowed})")
+            say(f"{why}; all ranks start again ({allowed - left + 1} of {allowed})")
         else:
-            say(f"{describe(failed)}; " + ("no restart is left" if allowed else "the job ends"))
+            say(f"{why}; " + ("no restart is left" if allowed else "the job ends"))
         if self._remaining_restarts == 0:
             self._give_up(verdict or FAILED)
         return RunResult(WorkerState.FAILED)
@@ -199,14 +210,18 @@ class Agent(SimpleElasticAgent):
         """Let the ranks leave by themselves for a moment, then end them; none is left when this returns."""
         end = time.monotonic() + LEAVING_S
         while self.alive and time.monotonic() < end:
+            self._kill(filter(is_stopped, self.alive))  # which cannot leave
             self._note(self.server.exits(0.02))
         self._shutdown()
 
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGKILL, timeout: int = 30) -> None:
-        self._note(self.server.exits())
-        for pid in self.alive:
+    def _kill(self, pids: Iterable[int]) -> None:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it has ended, which the server is about to tell
                 os.kill(pid, signal.SIGKILL)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGKILL, timeout: int = 30) -> None:
+        self._note(self.server.exits())
+        self._kill(self.alive)
         end = time.monotonic() + GONE_WITHIN_S
         while self.alive and time.monotonic() < end:
             self._note(self.server.exits(0.02))
@@ -259,17 +274,6 @@ class Agent(SimpleElasticAgent):
         """Pass on to this host's command what another host's ranks have said."""
         if self.news.ending is None and (verdict := self._verdict()):
             self.news.hear(json.dumps({"ending": verdict}).encode())
-
-
-class MeetingError(RuntimeError):
-    """Hosts have met, and cannot do more together than that."""
-
-
-def check_numbers(hosts: list[int]) -> None:
-    """Refuse hosts whose numbers do not fit together."""
-    if hosts != list(range(len(hosts))):
-        allowed = f"each of 0 to {len(hosts) - 1} on one host"
-        raise MeetingError(f"host: given {', '.join(map(str, hosts))} on {len(hosts)} hosts, allowed: {allowed}")
 
 
 def describe(failed: dict[int, int]) -> str:

@@ -5,8 +5,11 @@ import logging
 import os
 import resource
 import socket
+import time
+from typing import Any
 
 import torch
+from torch.distributed import DistNetworkError
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
@@ -14,13 +17,15 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousError,
     RendezvousHandler,
     RendezvousParameters,
+    dynamic_rendezvous,
 )
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from dfl_dist.errors import one_line
-from dfl_dist.launcher.agent import Agent, MeetingError, Ranks, say
+from dfl_dist.launcher.agent import Agent, Ranks, say
 from dfl_dist.launcher.fork_server import Server
 from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
+from dfl_dist.launcher.meeting import MeetingError
 from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
 from dfl_dist.run_folder.status import REFUSED
@@ -28,6 +33,8 @@ from dfl_dist.system import names_from_files
 
 MONITOR_S = 0.1
 HOSTS_WITHIN_S = 600  # hosts are started minutes apart
+LOOK_S = 0.1  # hosts that wait for others look so often who has come; the engine by itself once a second
+ALIVE_EVERY_S, MISSED = 2, 3  # a host that has not said so often that it is there is gone
 
 
 def run_agent(program: Program, server: Server, command: socket.socket) -> int:
@@ -47,10 +54,10 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
     """The engine itself."""
     at = program.meeting
     try:
-        handler = get_rendezvous_handler(parameters(at))
+        handler = make_handler(at)
     except RendezvousConnectionError as error:
         return no_meeting(at, error)
-    ranks = Ranks(program.target, list(program.arguments), program.start, at.host, at.address)
+    ranks = Ranks(program.target, list(program.arguments), program.start, at.host, at.address, program.timeout_s)
     try:
         agent = Agent(spec_of(program, handler), ranks, server, output, news)
         return int(agent.run().is_failed())
@@ -61,7 +68,7 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
     except RendezvousClosedError:
         say("another host has ended the job")
         return 1
-    except RendezvousConnectionError as error:
+    except (RendezvousConnectionError, DistNetworkError) as error:
         return no_meeting(at, error)
     except RendezvousError as error:
         say(f"the hosts did not meet: {one_line(error)}")
@@ -70,8 +77,10 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
         handler.shutdown()
 
 
-def parameters(at: Meeting) -> RendezvousParameters:
-    return RendezvousParameters(
+def make_handler(at: Meeting) -> RendezvousHandler:
+    """Where the hosts meet: torch's own rendezvous, with less patience."""
+    dynamic_rendezvous._delay = lambda seconds: time.sleep(LOOK_S)  # type: ignore[attr-defined]
+    parameters = RendezvousParameters(
         "c10d",
         f"{at.head}:{at.port}",
         at.job_id,
@@ -80,7 +89,13 @@ def parameters(at: Meeting) -> RendezvousParameters:
         local_addr=at.address,
         is_host=at.host == 0,
         join_timeout=HOSTS_WITHIN_S,
+        keep_alive_interval=ALIVE_EVERY_S,
+        keep_alive_max_attempt=MISSED,
     )
+    handler: Any = get_rendezvous_handler(parameters)
+    handler._state_holder._cache_duration = LOOK_S
+    found: RendezvousHandler = handler
+    return found
 
 
 def spec_of(program: Program, handler: RendezvousHandler) -> WorkerSpec:
@@ -95,7 +110,7 @@ def spec_of(program: Program, handler: RendezvousHandler) -> WorkerSpec:
     )
 
 
-def no_meeting(at: Meeting, error: RendezvousConnectionError) -> int:
+def no_meeting(at: Meeting, error: Exception) -> int:
     """Say why there is nowhere to meet."""
     if at.host == 0:
         say(f"the hosts cannot meet at {at.head}:{at.port}: {one_line(error.__cause__ or error)}")

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
+from dfl_dist.config.schema import SETTINGS
 from dfl_dist.launcher.fork_server import FORK, SPAWN, serve, threads_here
 from dfl_dist.launcher.news import MOST_BYTES, Told
 from dfl_dist.launcher.processes import end_session
@@ -52,6 +53,7 @@ class Program:
     meeting: Meeting = field(default_factory=Meeting)
     logs: Path | None = None  # a folder for what each rank prints; None: logs/ in the run folder
     start: str = FORK
+    timeout_s: float = SETTINGS["timeout_s"].default  # how long a rank may be stopped, until the run says so itself
 
     def command_line(self) -> str:
         """The command that a person could type instead."""

@@ -13,9 +13,10 @@ MOST_BYTES = 1 << 20
 
 @dataclass
 class Told:
-    """What was told of a run: where it is kept, how it ended, a user's traceback."""
+    """What was told of a run: where it is kept, its timeout, how it ended, a user's traceback."""
 
     folder: Path | None = None
+    timeout_s: float | None = None  # how long its ranks wait for each other
     ending: str | None = None
     words: str | None = None
 
@@ -23,7 +24,7 @@ class Told:
         """One message. The first to tell an ending, or last words, is the one who knows."""
         news = json.loads(message)
         if "folder" in news:
-            self.folder = Path(news["folder"])
+            self.folder, self.timeout_s = Path(news["folder"]), news["timeout_s"]
         self.ending = self.ending or news.get("ending")
         self.words = self.words or news.get("words")
 

@@ -9,13 +9,23 @@ from pathlib import Path
 GONE_WITHIN_S = 30.0  # the kernel removes a killed process, unless a disk or a driver holds it
 
 
+def read_stat(process: Path) -> list[str]:
+    """What the kernel says of a process, given its folder in /proc, from its state on; X where it has ended."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
+
+
 def session_of(process: Path) -> int | None:
     """The session of a process, given its folder in /proc; None where it has ended."""
-    try:
-        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
-    except OSError:
-        return None
-    return None if state in "ZX" else int(session)
+    state, *rest = read_stat(process)
+    return None if state in "ZX" else int(rest[2])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process; one that a debugger holds is not meant."""
+    return read_stat(Path(f"/proc/{pid}"))[0] == "T"
 
 
 def members(session: int) -> list[int]:

@@ -1,9 +1,9 @@
 """What the trainer tells its launcher, and what a launcher leaves for scripts in the folder that --status names.
 
 A rank that `dfl-dist launch` started has a socket, whose number is in `DFL_NEWS`. On it goes one message per piece of
-news, a JSON object each: {"folder": path} once the run has one, {"ending": word} when the run ends for good, so that
-nothing is started again that must fail again, and {"words": text}, which the launcher shows at the very end. So a
-launcher can stop a run by a file `STOP` in its folder, and give the job's exit code.
+news, a JSON object each: {"folder": path, "timeout_s": seconds} once the run has a folder, {"ending": word} when the
+run ends for good, so that nothing is started again that must fail again, and {"words": text}, which the launcher shows
+at the very end. So a launcher can stop a run by a file `STOP` in its folder, and give the job's exit code.
 """
 
 import contextlib
@@ -41,27 +41,27 @@ class Status:
     def is_there(self) -> bool:
         return self.news is not None
 
-    def tell_folder(self, folder: Path) -> None:
-        """Say where the run is kept; one rank of a host is enough."""
+    def tell_run(self, folder: Path, timeout_s: float) -> None:
+        """Say where the run is kept, and how long its ranks wait for each other; one rank of a host is enough."""
         if self.first:
-            self._send("folder", str(folder))
+            self._send(folder=str(folder), timeout_s=timeout_s)
 
     def tell_ending(self, ending: str) -> None:
         """Say how the run ended."""
-        self._send("ending", ending)
+        self._send(ending=ending)
 
     def tell_last_words(self, text: str) -> None:
         """Hand over what a person is to see at the very end."""
         left_out = f"\n… {len(text) - MOST_CHARS} characters are left out here …\n"
         whole = len(text) <= MOST_CHARS
-        self._send("words", text if whole else text[: MOST_CHARS // 2] + left_out + text[-MOST_CHARS // 2 :])
+        self._send(words=text if whole else text[: MOST_CHARS // 2] + left_out + text[-MOST_CHARS // 2 :])
 
-    def _send(self, key: str, value: str) -> None:
+    def _send(self, **news: str | float) -> None:
         if self.news is None:
             return
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.news)) as way:  # a launcher may be gone
             way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SENT_WITHIN_S, SENT_WITHIN_US))
-            way.send(json.dumps({key: value}).encode())
+            way.send(json.dumps(news).encode())
 
 
 def is_socket(number: int) -> bool:

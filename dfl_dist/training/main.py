@@ -184,7 +184,7 @@ def run_command(argv: list[str], stops: Stops) -> int:
     world, status = World(), Status()
 
     def on_job(job: Job) -> None:
-        status.tell_folder(job.folder)
+        status.tell_run(job.folder, job.resolved.timeout_s)
         positions.limit_silence(job.resolved.timeout_s)
 
     try:

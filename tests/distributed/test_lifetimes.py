@@ -1,6 +1,7 @@
 """Lifetimes under `dfl-dist launch`: whichever process is killed or stopped, the bits are those of a run at peace.
 
 A rank that comes to a chosen moment hits, see helpers/hitting.py; so every hit is exact, and known to have happened.
+DFL_HITS=5 hits everybody in every phase, five times each, which takes long; else there are a few hits.
 """
 
 import os
@@ -9,29 +10,34 @@ import time
 from pathlib import Path
 
 import pytest
-from hitting import AGENT, COMMAND, ITSELF, SERVER, Done, Hit, command, read_began, read_hit
+from hitting import AGENT, COMMAND, ITSELF, MEETING, SERVER, Done, Hit, command, read_began, read_hit
 from launching import TIMEOUT_S, Running, assert_same_clients, assert_same_run, lines, running, train
 
 ROUNDS, TIMEOUT_OF_WAITS_S = 12, 1.0
 EVERY = ("--local.epochs", "1", "--checkpoint.every", "3", "--eval.every", "4", "--graph.out_degree", "1")
-SETTINGS = (*EVERY, "--rounds", str(ROUNDS), "--report", "false", "--timeout_s", str(TIMEOUT_OF_WAITS_S))
+SETTINGS = (*EVERY, "--rounds", str(ROUNDS), "--timeout_s", str(TIMEOUT_OF_WAITS_S))
 GONE_WITHIN_S = 2.0
 BUSY = 2.0  # how much longer than promised things may take on a machine that does other work too
 MOMENTS = {  # of each phase: the moment, the rank that comes to it, and the how-manieth time
+    "meeting": (MEETING, 1, 1),
     "start": ("start", 1, 1),
     "local steps": ("local steps", 2, 5),
     "exchange": ("frames pushed", 1, 8),
     "evaluation": ("evaluation", 0, 2),
     "checkpoint": ("a client's file", 1, 3),
     "finishing": ("model file", 0, 1),
+    "report": ("report", 0, 1),
 }
 QUICK = {(ITSELF, "exchange"), (COMMAND, "checkpoint"), (AGENT, "local steps"), (SERVER, "evaluation")}
-QUICK_STOPS = {(ITSELF, "local steps"), (AGENT, "exchange")}
+QUICK_STOPS = {(ITSELF, "local steps"), (AGENT, "exchange"), (ITSELF, "meeting"), (ITSELF, "report")}
+MISSED_BY_NOBODY = {"meeting", "report"}  # where ranks wait for minutes, or not yet: then the agent sees who is stopped
+TIMES = int(os.environ.get("DFL_HITS", "0"))
 
 
 def cases(victims: tuple[str, ...], quick: set[tuple[str, str]]) -> list[object]:
-    """Some of all phases with all victims."""
-    return [pytest.param(victim, phase) for victim in victims for phase in MOMENTS if (victim, phase) in quick]
+    """Some of all phases with all victims, or all, several times."""
+    found = [(victim, phase) for victim in victims for phase in MOMENTS]
+    return [pytest.param(*case) for case in found for _ in range(TIMES or int(case in quick))]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,7 @@ def assert_same_end(undisturbed: Path, cwd: Path) -> None:
     assert_same_run(undisturbed, cwd / "run", ROUNDS)
     assert "test_accuracy" in lines(cwd / "run" / "metrics.jsonl")[-1]
     assert (cwd / "run" / "model.pt").is_file()
+    assert (cwd / "run" / "report.html").is_file()
     assert [rank for rank in read_began(cwd) if rank.before] == [], "ranks of two attempts were alive at the same time"
     assert list((cwd / "temporary").iterdir()) == []
 
@@ -95,13 +102,27 @@ def test_a_rank_that_is_killed(undisturbed: Path, tmp_path: Path, victim: str, p
 
 @pytest.mark.parametrize(("victim", "phase"), cases((ITSELF, "0"), QUICK_STOPS))
 def test_a_rank_that_is_stopped(undisturbed: Path, tmp_path: Path, victim: str, phase: str) -> None:
-    """It is named, and ended; the others do not wait for it much longer than they wait for any message."""
+    """It is named, and ended; nobody waits for it much longer than ranks wait for any message."""
     with start(tmp_path, Hit(*MOMENTS[phase], victim, "SIGSTOP")) as job:
         hit = wait_for_hit(tmp_path)
         told = finish_well(job)
     stopped = next(name for name, pid in hit.alive.items() if pid == hit.pid)
-    assert f"rank {stopped} is at the root: " in told
+    seen = f"launch: rank {stopped} was stopped for more than {TIMEOUT_OF_WAITS_S:g} s (timeout_s); all ranks start"
+    assert (seen if phase in MISSED_BY_NOBODY else f"rank {stopped} is at the root: ") in told
     assert seconds_to_restart(tmp_path, hit) < TIMEOUT_OF_WAITS_S + 2.0 + BUSY
+    assert_same_end(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("rank", [0, 1] * TIMES or [1])
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGSTOP"] if TIMES else ["SIGSTOP"])
+def test_a_rank_that_is_hit_while_it_leaves(undisturbed: Path, tmp_path: Path, signal_name: str, rank: int) -> None:
+    """The run is complete: nothing is started again, and nobody waits for long."""
+    with start(tmp_path, Hit("leaving", rank, 1, ITSELF, signal_name)) as job:
+        hit = wait_for_hit(tmp_path)
+        told = finish_well(job)
+    assert time.time() - hit.at < TIMEOUT_OF_WAITS_S + 2.0 + BUSY
+    assert "start again" not in told
+    assert {each.attempt for each in read_began(tmp_path)} == {0}
     assert_same_end(undisturbed, tmp_path)
 
 

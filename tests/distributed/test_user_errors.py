@@ -108,5 +108,5 @@ def test_a_launcher_hears_where_the_run_is_and_how_it_ended(tmp_path: Path, monk
     done, told = run_with_a_launcher(tmp_path, monkeypatch, *SHORT, "--out", "run", "--report", "false")
     assert done.code == 0, done.err
     assert sorted(map(str, told)) == sorted(
-        map(str, [{"folder": str(tmp_path / "run")}, *[{"ending": "finished"}] * 2])
+        map(str, [{"folder": str(tmp_path / "run"), "timeout_s": 20.0}, *[{"ending": "finished"}] * 2])
     )
