@@ -1,6 +1,6 @@
 """A job on this host: a function run on several ranks. `start` forks their processes; nothing is imported again.
 
-The command that starts a job has imported everything and run no kernel. From it is forked the job's server, from that
+The command that starts a job imports everything and runs no kernel. From it is forked the job's server, from that
 the agent and the ranks; where the command has more than one thread, or `spawn` is asked for, they are started afresh.
 """
 
@@ -22,6 +22,7 @@ from dfl_dist.config.schema import SETTINGS
 from dfl_dist.launcher.fork_server import FORK, SPAWN, serve, threads_here
 from dfl_dist.launcher.news import MOST_BYTES, Told
 from dfl_dist.launcher.processes import end_session
+from dfl_dist.launcher.rank import find
 from dfl_dist.run_folder.files import write_atomic
 from dfl_dist.signals import Interrupt, name_signal
 
@@ -152,6 +153,8 @@ def start(program: Program, *, environment: Mapping[str, str] | None = None, out
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     chosen = dict(environment or {})
+    if program.start == FORK:
+        find(program.target)  # imported here, once for all ranks
     with theirs:
         if program.start == FORK and threads_here() == 1:
             server = fork_job(program, theirs, chosen, output)

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,7 @@ MOMENTS = {
 }
 QUICK = {(ITSELF, "exchange", "SIGSTOP"), ("0", "local steps", "SIGSTOP"), (COMMAND, "checkpoint", "SIGKILL")}
 TIMES = int(os.environ.get("DFL_HITS", "0"))
+Record = Callable[[str, object], None]
 
 
 def cases(victims: tuple[str, ...], signals: tuple[str, ...]) -> list[object]:
@@ -119,20 +120,32 @@ def assert_same_end(undisturbed: Path, cwd: Path) -> None:
 
 @pytest.mark.parametrize(("victim", "phase", "name"), cases((ITSELF, "0"), ("SIGKILL", "SIGSTOP")))
 def test_a_rank_that_is_hit(
-    undisturbed: Path, four_hosts: list[Host], tmp_path: Path, victim: str, phase: str, name: str
+    undisturbed: Path,
+    four_hosts: list[Host],
+    tmp_path: Path,
+    victim: str,
+    phase: str,
+    name: str,
+    record_property: Record,
 ) -> None:
     with started(four_hosts, tmp_path, Hit(*MOMENTS[phase], victim, name)) as job:
         hit = wait_for_hit(job)
         told = job.finish_well()
     again = min(rank.at for rank in read_began(tmp_path) if rank.attempt == 1) - hit.at
-    print(f"HIT {victim} {name} {phase}: {again:.2f} s to the restart")
+    record_property("restart_s", round(again, 2))
     assert again < (TIMEOUT_S if name == "SIGSTOP" else 0) + 2.0 + BUSY, told
     assert_same_end(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize(("victim", "phase", "name"), cases((COMMAND, AGENT, SERVER), ("SIGKILL",)))
 def test_what_starts_the_ranks_of_a_host_is_killed(
-    undisturbed: Path, four_hosts: list[Host], tmp_path: Path, victim: str, phase: str, name: str
+    undisturbed: Path,
+    four_hosts: list[Host],
+    tmp_path: Path,
+    victim: str,
+    phase: str,
+    name: str,
+    record_property: Record,
 ) -> None:
     """All processes of that host end; the same command, started again there, goes on with the other host."""
     with started(four_hosts, tmp_path, Hit(*MOMENTS[phase], victim, name)) as job:
@@ -141,11 +154,11 @@ def test_what_starts_the_ranks_of_a_host_is_killed(
         while job.members(host):
             assert time.time() < hit.at + GONE_WITHIN_S + BUSY, "processes live on"
             time.sleep(0.01)
-        print(f"HIT {victim} {name} {phase}: gone after {time.time() - hit.at:.2f} s")
+        record_property("gone_s", round(time.time() - hit.at, 2))
         job.commands[host].wait(10)
         began = time.time()
         job.commands[host] = job.start(host)
         job.finish_well()
     again = min(rank.at for rank in read_began(tmp_path) if rank.at > began) - began
-    print(f"HIT {victim} {name} {phase}: {again:.2f} s from the command to the restart")
+    record_property("rejoined_s", round(again, 2))
     assert_same_end(undisturbed, tmp_path)

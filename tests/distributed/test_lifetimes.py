@@ -7,6 +7,7 @@ DFL_HITS=5 hits everybody in every phase, five times each, which takes long; els
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ QUICK = {(ITSELF, "exchange"), (COMMAND, "checkpoint"), (AGENT, "local steps"), 
 QUICK_STOPS = {(ITSELF, "local steps"), (AGENT, "exchange"), (ITSELF, "meeting"), (ITSELF, "report")}
 MISSED_BY_NOBODY = {"meeting", "report"}  # where ranks wait for minutes, or not yet: then the agent sees who is stopped
 TIMES = int(os.environ.get("DFL_HITS", "0"))
+Record = Callable[[str, object], None]
 
 
 def cases(victims: tuple[str, ...], quick: set[tuple[str, str]]) -> list[object]:
@@ -87,21 +89,26 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 
 def seconds_to_restart(cwd: Path, hit: Done) -> float:
-    return min(rank.at for rank in read_began(cwd) if rank.attempt == 1) - hit.at
+    return round(min(rank.at for rank in read_began(cwd) if rank.attempt == 1) - hit.at, 2)
 
 
 @pytest.mark.parametrize(("victim", "phase"), cases((ITSELF, "0"), QUICK))
-def test_a_rank_that_is_killed(undisturbed: Path, tmp_path: Path, victim: str, phase: str) -> None:
+def test_a_rank_that_is_killed(
+    undisturbed: Path, tmp_path: Path, victim: str, phase: str, record_property: Record
+) -> None:
     with start(tmp_path, Hit(*MOMENTS[phase], victim, "SIGKILL")) as job:
         hit = wait_for_hit(tmp_path)
         told = finish_well(job)
     killed = next(name for name, pid in hit.alive.items() if pid == hit.pid)
     assert f"launch: rank {killed} was killed by SIGKILL; all ranks start again (1 of 3)" in told
+    record_property("restart_s", seconds_to_restart(tmp_path, hit))
     assert_same_end(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize(("victim", "phase"), cases((ITSELF, "0"), QUICK_STOPS))
-def test_a_rank_that_is_stopped(undisturbed: Path, tmp_path: Path, victim: str, phase: str) -> None:
+def test_a_rank_that_is_stopped(
+    undisturbed: Path, tmp_path: Path, victim: str, phase: str, record_property: Record
+) -> None:
     """It is named, and ended; nobody waits for it much longer than ranks wait for any message."""
     with start(tmp_path, Hit(*MOMENTS[phase], victim, "SIGSTOP")) as job:
         hit = wait_for_hit(tmp_path)
@@ -109,7 +116,8 @@ def test_a_rank_that_is_stopped(undisturbed: Path, tmp_path: Path, victim: str, 
     stopped = next(name for name, pid in hit.alive.items() if pid == hit.pid)
     seen = f"launch: rank {stopped} was stopped for more than {TIMEOUT_OF_WAITS_S:g} s (timeout_s); all ranks start"
     assert (seen if phase in MISSED_BY_NOBODY else f"rank {stopped} is at the root: ") in told
-    assert seconds_to_restart(tmp_path, hit) < TIMEOUT_OF_WAITS_S + 2.0 + BUSY
+    record_property("restart_s", again := seconds_to_restart(tmp_path, hit))
+    assert again < TIMEOUT_OF_WAITS_S + 2.0 + BUSY
     assert_same_end(undisturbed, tmp_path)
 
 
@@ -127,7 +135,9 @@ def test_a_rank_that_is_hit_while_it_leaves(undisturbed: Path, tmp_path: Path, s
 
 
 @pytest.mark.parametrize(("victim", "phase"), cases((COMMAND, AGENT, SERVER), QUICK))
-def test_what_starts_the_ranks_is_killed(undisturbed: Path, tmp_path: Path, victim: str, phase: str) -> None:
+def test_what_starts_the_ranks_is_killed(
+    undisturbed: Path, tmp_path: Path, victim: str, phase: str, record_property: Record
+) -> None:
     """All processes end with it, and write nothing more; the same command goes on."""
     hit = Hit(*MOMENTS[phase], victim, "SIGKILL")
     with start(tmp_path, hit) as job:
@@ -135,6 +145,7 @@ def test_what_starts_the_ranks_is_killed(undisturbed: Path, tmp_path: Path, vict
         while job.members():
             assert time.time() < at + GONE_WITHIN_S + BUSY, "processes live on"
             time.sleep(0.005)
+        record_property("gone_s", round(time.time() - at, 2))
         assert {rank.attempt for rank in read_began(tmp_path)} == {0}, "ranks were started again"
         before = contents(tmp_path / "run")
         done = job.finish()
