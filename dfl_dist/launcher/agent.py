@@ -68,7 +68,7 @@ class Agent(SimpleElasticAgent):
         self.ranks, self.server, self.output, self.news = ranks, server, output, news
         self.store: Any = None  # the ranks' own
         self.hosts: list[int] = []
-        self.attempt = 0  # the same number on all hosts
+        self.attempt = -1  # the same number on all hosts: how often host 0 has started its ranks before
         self.alive: dict[int, int] = {}  # process id → rank
         self.exits: dict[int, int] = {}  # rank → exit code
         self.watch = Watch()
@@ -93,7 +93,7 @@ class Agent(SimpleElasticAgent):
         """Number the ranks by (host number, local rank); host 0 opens the ranks' store and tells the others where."""
         own: dict[str, str | int] = {"host": self.ranks.host, "ranks": spec.local_world_size}
         if self.ranks.host == 0:
-            self.attempt = spec.max_restarts - self._remaining_restarts
+            self.attempt += 1
             self.store = TCPStore(self.ranks.address, 0, is_master=True, wait_for_workers=False, timeout=STORE_WITHIN)
             own |= {"address": self.ranks.address, "port": self.store.port, "attempt": self.attempt}
         table = Table(store, group_rank, group_world_size)
