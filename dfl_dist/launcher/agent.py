@@ -229,6 +229,11 @@ class Agent(SimpleElasticAgent):
 
     # Leaving together.
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the ranks of this host have left in peace: host 0, which has the stores, may be gone then."""
+        return self.done_since is not None
+
     def _others_are_done(self) -> bool:
         """Whether the ranks of all hosts have left in peace, or there is nothing to wait for any more."""
         if len(self.hosts) == 1:

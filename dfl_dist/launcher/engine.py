@@ -58,8 +58,8 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
     except RendezvousConnectionError as error:
         return no_meeting(at, error)
     ranks = Ranks(program.target, list(program.arguments), program.start, at.host, at.address, program.timeout_s)
+    agent = Agent(spec_of(program, handler), ranks, server, output, news)
     try:
-        agent = Agent(spec_of(program, handler), ranks, server, output, news)
         return int(agent.run().is_failed())
     except MeetingError as error:
         say(str(error))
@@ -69,7 +69,7 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
         say("another host has ended the job")
         return 1
     except (RendezvousConnectionError, DistNetworkError) as error:
-        return no_meeting(at, error)
+        return 0 if agent.is_done else no_meeting(at, error)
     except RendezvousError as error:
         say(f"the hosts did not meet: {one_line(error)}")
         return 1
