@@ -1,0 +1,37 @@
+"""What becomes of a host whose agent does not reach host 0 any more."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError
+
+from dfl_dist.launcher import engine
+from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
+
+
+@pytest.mark.parametrize(
+    ("host", "done", "code"),
+    [
+        pytest.param(1, False, HEAD_LOST, id="in the midst of the run: it may come back"),
+        pytest.param(1, True, 0, id="after this host's ranks have left in peace: all is done"),
+        pytest.param(0, False, 1, id="host 0 itself"),
+    ],
+)
+def test_host_0_is_gone(monkeypatch: pytest.MonkeyPatch, host: int, done: bool, code: int) -> None:
+    class Lost:
+        is_done = done
+
+        def __init__(self, *words: Any) -> None: ...
+
+        def run(self) -> None:
+            raise RendezvousConnectionError("no answer")
+
+    left: list[bool] = []
+    handler = SimpleNamespace(shutdown=lambda: left.append(True), get_run_id=lambda: "this")
+    monkeypatch.setattr(engine, "make_handler", lambda at: handler)
+    monkeypatch.setattr(engine, "Agent", Lost)
+    program = Program("a:b", [], 1, meeting=Meeting(2, host, "10.0.0.1", 1, "this", f"10.0.0.{host}"))
+    nothing: Any = None
+    assert engine.meet_and_run(program, nothing, nothing, nothing) == code
+    assert left == [True]
