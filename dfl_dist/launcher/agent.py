@@ -37,7 +37,8 @@ from dfl_dist.launcher.stopped import Watch
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
-MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves
+MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves, before
+LAST_CHANCE_S = 0.2  # and then
 GONE_WITHIN_S = 30.0
 LEFT_WITHIN_S = 30.0  # for ranks to leave, once the run is complete: a user's tracker may have to send much
 READ_WITHIN_S = 2.0  # for what they have printed
@@ -163,7 +164,10 @@ class Agent(SimpleElasticAgent):
         ended = self.news.ending or self._verdict_at_times()
         stopped = self._stopped_too_long()
         if failed or stopped or ended in GIVEN_UP or self._is_overdue(ended):
-            return self._judge(describe(failed) if failed else stopped)
+            missed_by_nobody = bool(stopped) and not failed
+            return self._judge(
+                describe(failed) if failed else stopped, LAST_CHANCE_S if missed_by_nobody else LEAVING_S
+            )
         if self.alive or not self._others_are_done():
             return RunResult(WorkerState.HEALTHY)
         self._tell_ending()
@@ -188,9 +192,13 @@ class Agent(SimpleElasticAgent):
             if (rank := self.alive.pop(ended.pid, None)) is not None:
                 self.exits[rank] = ended.code
 
-    def _judge(self, why: str) -> RunResult:
+    def _judge(self, why: str, leaving_s: float) -> RunResult:
         """After a failure: whether the run has ended for good all the same, and else why it starts again."""
-        self._stop_workers(self._worker_group)
+        end = time.monotonic() + leaving_s
+        while self.alive and time.monotonic() < end:
+            self._kill(filter(is_stopped, self.alive))  # which cannot leave by themselves
+            self._note(self.server.exits(0.02))
+        self._shutdown()
         verdict = self.news.ending or self._verdict()
         if verdict in COMPLETE:  # all is written: a rank that was killed later is no loss
             self.exits = dict.fromkeys(self.exits, 0)
@@ -207,11 +215,7 @@ class Agent(SimpleElasticAgent):
         return RunResult(WorkerState.FAILED)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        """Let the ranks leave by themselves for a moment, then end them; none is left when this returns."""
-        end = time.monotonic() + LEAVING_S
-        while self.alive and time.monotonic() < end:
-            self._kill(filter(is_stopped, self.alive))  # which cannot leave
-            self._note(self.server.exits(0.02))
+        """End the ranks, since other hosts want to start again; none is left when this returns."""
         self._shutdown()
 
     def _kill(self, pids: Iterable[int]) -> None:

@@ -1,7 +1,7 @@
 """Ranks that a signal has stopped: they do not end, and where nobody waits for them yet, nobody misses them."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from dfl_dist.launcher.processes import is_stopped
 
@@ -16,11 +16,11 @@ class Watch:
         self.since: dict[int, float] = {}
         self.looked_at = 0.0
 
-    def stopped_for(self, pids: Iterable[int]) -> dict[int, float]:
+    def stopped_for(self, pids: Collection[int]) -> dict[int, float]:
         """Those of these processes that are stopped, and for how many seconds."""
         now = time.monotonic()
         if now - self.looked_at >= LOOK_S:
             known = self.since if now - self.looked_at < MISSED_S else {}
             self.since = {pid: known.get(pid, now) for pid in pids if is_stopped(pid)}
             self.looked_at = now
-        return {pid: now - since for pid, since in self.since.items()}
+        return {pid: now - since for pid, since in self.since.items() if pid in pids}

@@ -41,6 +41,13 @@ def test_a_process_that_is_stopped_goes_on_and_ends(process: int, monkeypatch: p
     assert not is_stopped(2**22 + 1), "no such process"
 
 
+def test_a_process_that_has_ended_since_the_last_look_is_not_told(process: int) -> None:
+    watch = Watch()
+    stop(process)
+    assert set(watch.stopped_for([process])) == {process}
+    assert watch.stopped_for([]) == {}
+
+
 def test_a_watch_that_stood_still_itself_blames_nobody(process: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole job was stopped for hours, and goes on: the agent first."""
     watch = Watch()
