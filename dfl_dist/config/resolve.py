@@ -13,6 +13,7 @@ from dfl_dist.models.zoo import MODELS
 from dfl_dist.topology.kinds import KINDS, Kind, kinds_that_use
 from dfl_dist.topology.schedule import weights_in_force
 
+CLIP_NORM = 10.0  # the paper does not say so, but its numbers diverge without it
 METHOD_KEYS = {  # the setting that each field of a method's row gives a value to
     "graph": "graph.kind",
     "rho": "local.rho",
@@ -52,7 +53,7 @@ def fill_in(asked: Asked, method: Method, kind: Kind, num_clients: int) -> dict[
     defaults = settings_of(method) | {
         "local.epochs": method.epochs if asked["local.steps"] is None else None,
         "local.step": "z" if asked["overlap"] > 0 else "x",
-        "local.clip_norm": 0.0,
+        "local.clip_norm": CLIP_NORM,
         "participation": (method.participation or 1.0) if kind.is_server else 1.0,
         "graph.out_degree": out_degree,
     }

@@ -89,7 +89,9 @@ class Local:
         None, "step: each gradient at the current z; round: all of a round at its first z (null: the algorithm's)"
     )
     weight_decay: float = setting(0.0, "weight decay at z, after clipping", at_least(0))
-    clip_norm: float = setting(None, "clip the gradient's norm to this; 0 is off (null: off)", at_least(0))
+    clip_norm: float = setting(
+        None, "clip the gradient's norm to this; 0 is off, as the paper has it (null: 10)", at_least(0)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

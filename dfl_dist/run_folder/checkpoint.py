@@ -115,13 +115,22 @@ def write_manifest(folder: Path, checksums: Sequence[str], identity: Mapping[str
     write_atomic(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
 
 
-def prune(run: Path, keep: int) -> None:
-    """Remove all but the newest `keep` complete checkpoints, and what older ones left unfinished; 0 keeps all."""
-    if keep == 0:
-        return
-    kept = complete(run)[-keep:]
+def is_early(rounds_done: int, every: int) -> bool:
+    """Whether a round, 1, 2, 4, …, is saved for want of a regular checkpoint: a run that diverges does so soon."""
+    return 0 < rounds_done < every and rounds_done.bit_count() == 1
+
+
+def prune(run: Path, keep: int, every: int) -> None:
+    """Remove all but the newest `keep` complete checkpoints, and what older ones left unfinished; 0 keeps all.
+
+    Of the early ones only the newest is kept, and none once there is a regular one.
+    """
+    *older, last = complete(run)
+    kept = [*(folder for folder in older if not is_early(round_of(folder), every)), last]
     for folder in folders(run):
-        if folder not in kept and round_of(folder) < round_of(kept[-1]):
+        superfluous = folder in older and folder not in kept
+        outdated = keep > 0 and folder not in kept[-keep:] and round_of(folder) < round_of(last)
+        if superfluous or outdated:
             remove(folder)
 
 

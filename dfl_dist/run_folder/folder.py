@@ -23,6 +23,8 @@ from dfl_dist.run_folder.files import read_json, read_lines, write_atomic, write
 log = logging.getLogger(__name__)
 RUNS = Path("runs")
 ENVIRONMENT = "environment.json"
+CELL = "sweep.json"  # in the folders that a sweep began, and so may empty
+OF_A_START = (ENVIRONMENT, "partition.npz", "classes.json", "config.yaml", "logs")  # before resolved.yaml; also aside
 SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
 
 
@@ -41,9 +43,16 @@ def mark_finished(folder: Path, rounds: int) -> None:
 
 
 def check_free(out: str | None) -> None:
-    """Refuse a named folder that already holds a run."""
-    if out is not None and (is_run(Path(out)) or (Path(out) / "metrics.jsonl").exists()):
+    """Refuse a named folder that holds anything, but for what a start has left that came to nothing."""
+    if out is None or not Path(out).is_dir():
+        return
+    if is_run(Path(out)):
         raise ConfigError(f"out: given {out}, which already holds a run, allowed: a new folder, or --resume {out}")
+    begun = "run" in read_environment(Path(out))
+    for path in sorted(Path(out).iterdir()):
+        ours = path.name == CELL or (begun and path.name.lstrip(".").startswith(OF_A_START))
+        if not ours and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(f"out: given {out}, which holds {path.name}, allowed: a new or empty folder")
 
 
 def claim(out: str | None, algorithm: str, data: str, run_id: str | None = None) -> Path:

@@ -125,12 +125,17 @@ def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None) ->
         check_free(asked["out"])
         return Plan(asked, resolve(asked, ranks), run_id, None)
     asked = ask(given, before=found.asked)
-    clients = {"num_clients": found.resolved.num_clients} if asked["num_clients"] is None else {}
-    resolved = resolve(asked | clients, ranks)
+    resolved = resolve(asked | in_force(found.resolved, asked), ranks)
     if has_been_done(found, resolved.rounds, run_id, searched=asked["resume"] == "auto"):
         return Plan(asked, resolved, run_id, found, finished=True)
     check_continuation(found, resolved)
     return Plan(asked, resolved, run_id, found)
+
+
+def in_force(resolved: Config, asked: Asked) -> Asked:
+    """What a run that goes on keeps where nothing is asked for, though defaults may be others by now."""
+    values = values_of(resolved)
+    return {key: values[key] for key in asked if asked[key] is None and key not in NOT_ASKED}
 
 
 def open_continuation(path: Path) -> Continuation:

@@ -10,18 +10,17 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dfl_dist.config.values import changed_on_resume, load_resolved, values_of
+from dfl_dist.config.values import ask, changed_on_resume, load_asked, load_resolved, values_of
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.launcher import jobs
 from dfl_dist.launcher.jobs import TRAINER, Job, Meeting, Program
 from dfl_dist.launcher.launch import INTERFACES
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.files import read_lines
-from dfl_dist.run_folder.folder import is_finished, is_run, read_environment
+from dfl_dist.run_folder.folder import CELL, is_finished, is_run, read_environment
 from dfl_dist.run_folder.status import COMMAND, LAUNCH
 from dfl_dist.sweep.grid import Cell
 
-BEGUN = "sweep.json"  # in the folders that a sweep began, and so may empty
 LINES_SHOWN = 5  # of the log of a cell that failed
 
 
@@ -55,14 +54,17 @@ class Place:
 
 def find_state(cell: Cell, folder: Path) -> State:
     """What there is to do in a cell's folder; refused where it holds something else than this cell's run."""
-    begun, rounds = (folder / BEGUN).is_file(), cell.resolved.rounds
+    begun, rounds = (folder / CELL).is_file(), cell.resolved.rounds
     if not is_run(folder):
-        others = [path for path in folder.iterdir() if path.name != BEGUN] if folder.is_dir() else []
+        others = [path for path in folder.iterdir() if path.name != CELL] if folder.is_dir() else []
         if others and (not begun or checkpoint.complete(folder)):
             raise refusal("out", folder, "a new folder, or one with this cell's run; it holds other files")
         return State.BEGIN_ANEW if others else State.TO_DO
     found, asked = values_of(load_resolved(folder / "resolved.yaml")), values_of(cell.resolved)
+    before, now = load_asked(folder / "config.yaml"), ask(cell.given)
     for key in changed_on_resume(found, asked):
+        if before[key] is None and now[key] is None:  # a default that was another then: the run keeps it
+            continue
         allowed = f"{found[key]}, as in the run that is in {folder}; another --out begins a new grid"
         raise refusal(key, asked[key], allowed)
     if is_finished(folder, rounds):
@@ -91,13 +93,12 @@ def prepare(cell: Cell, folder: Path, state: State) -> None:
         shutil.rmtree(folder)
     if state is not State.TO_RESUME:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / BEGUN).write_text(json.dumps({"cell": cell.name}) + "\n")
+        (folder / CELL).write_text(json.dumps({"cell": cell.name}) + "\n")
 
 
 def load() -> None:
-    """Import all that the processes of a cell need, before the first of them is forked from this one."""
-    import dfl_dist.launcher.engine
-    import dfl_dist.training.main  # noqa: F401
+    """Import what the agents of all cells need, before the first of them is forked from this process."""
+    import dfl_dist.launcher.engine  # noqa: F401
 
 
 def start(cell: Cell, place: Place, state: State) -> Job:

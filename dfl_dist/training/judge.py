@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dfl_dist.run_folder.metrics import RankReport
 
-CURES = "likely cures, in a new run: a smaller --local.lr, --local.clip_norm 10, or --local.step z"
+CURES = "likely cures, in a new run: a smaller --local.lr or --local.clip_norm, or --local.step z"
 MASS_TOLERANCE = 1e-9  # relative; the w's are float64 and shares are exact to 1e-16
 GROWN = 100  # times the first loss: no longer a loss that training comes back from
 SHOWN = 4  # clients named in a message

@@ -40,6 +40,7 @@ class Run:
     rounds: int
     rounds_done: int
     lr_of: Callable[[int], float]
+    checkpoint_every: int
     keep: int
     identity: Mapping[str, Any]
 
@@ -150,7 +151,7 @@ class Leader:
         self.run.fence.check()
         checkpoint.write_manifest(folder, " ".join(gathered).split(), self.run.identity)
         self.run.fence.check()
-        checkpoint.prune(self.run.folder, self.run.keep)
+        checkpoint.prune(self.run.folder, self.run.keep, self.run.checkpoint_every)
 
     def finish(self, mean: Tensor, scores: Mapping[str, float]) -> None:
         folder, fence = self.run.folder, self.run.fence

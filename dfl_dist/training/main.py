@@ -109,6 +109,9 @@ def finish(rounds: Rounds, job: Job, control: Control, fence: Fence, stops: Stop
     try:
         result = rounds.run(job.rounds_done, drained=job.drained)
         rounds.role.finish(result.mean, result.scores)
+    except RunFaultError:  # on all ranks
+        report(job, control, fence)
+        raise
     finally:
         rounds.role.close()
     finished = rounds.done == job.resolved.rounds

@@ -35,7 +35,8 @@ class Cadence:
     def is_saved(self, rounds_done: int, *, last: bool) -> bool:
         """Whether a checkpoint is due: a run that is stopped early leaves one, whatever is asked for."""
         regular = self.checkpoint_every > 0 and (last or rounds_done % self.checkpoint_every == 0)
-        return regular or (last and rounds_done < self.rounds)
+        early = checkpoint.is_early(rounds_done, self.checkpoint_every)
+        return regular or early or (last and rounds_done < self.rounds)
 
 
 class Rounds:

@@ -221,6 +221,7 @@ def run_of(job: Job, model: FlatModel, fence: Fence, go_on: str) -> Run:
         rounds=config.rounds,
         rounds_done=job.rounds_done,
         lr_of=local_work(config).lr_of,
+        checkpoint_every=config.checkpoint.every,
         keep=config.checkpoint.keep,
         identity=job.identity(model.size),
     )

@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from launching import TRAINER, Command, Finished, lines, ranks, run, running, wait_for_rounds
 
 from dfl_dist.run_folder import checkpoint
@@ -85,17 +86,21 @@ def test_a_loss_that_leaves_every_measure_is_told(tmp_path: Path) -> None:
     assert done.err.count("likely cures, in a new run: a smaller --local.lr") == 1
 
 
-def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    """Two steps per round: round 4 is the first in which a pass gives NaN."""
+@pytest.mark.parametrize(("every", "good_rounds"), [(1, 3), (10, 2)])
+def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, every: int, good_rounds: int
+) -> None:
+    """Two steps per round: round 4 is the first in which a pass gives NaN, before a regular checkpoint or after it."""
     folder = tmp_path / "run"
     arguments = ("--out", str(folder), "--rounds", "60", "--model.name", "small_models:fragile", "--local.rho", "0")
-    arguments += ("--local.steps", "2", "--checkpoint.every", "1", "--checkpoint.keep", "1")
+    arguments += ("--local.steps", "2", "--checkpoint.every", str(every), "--checkpoint.keep", "1")
     done = ended_alone(ranks(3, TRAINER, *arguments), tmp_path)
     assert done.code == 1
     assert done.err.count("dfl_dist: ") == 1
     assert "dfl_dist: round 4: the training diverged (loss or model not finite at client 0 on rank 0" in done.err
-    assert "--local.clip_norm 10" in done.err
+    assert "--local.clip_norm" in done.err
     (good,) = checkpoint.complete(folder)
-    assert good.name == "round-000003", "the state after three rounds"
+    assert good.name == f"round-{good_rounds:06d}"
+    assert (folder / "report.html").is_file()
     assert f"the last good checkpoint is {good}" in done.err
     assert [line["train_loss"] is None for line in lines(folder / "metrics.jsonl")] == [False, False, False, True]

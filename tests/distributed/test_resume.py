@@ -76,7 +76,7 @@ def test_a_finished_run_can_be_gone_back_in(half: Path, copy: Path) -> None:
 
 def test_going_back_leaves_no_checkpoint_of_what_is_done_again(straight: Path, copy: Path) -> None:
     """Killed after it went back, the run goes on from there, not from a checkpoint that its records lack."""
-    back = ("--resume", str(copy / "checkpoints" / "round-000005"), "--rounds", "2000", "--checkpoint.every", "1000")
+    back = ("--resume", str(copy / "checkpoints" / "round-000005"), "--rounds", "2000", "--checkpoint.every", "0")
     with running(ranks(4, TRAINER, *back), copy.parent):
         wait_for_rounds(copy, 12)
     assert checkpoint.round_of(checkpoint.complete(copy)[-1]) == 5

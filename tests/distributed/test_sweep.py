@@ -16,7 +16,7 @@ from grids import CELLS, GRID, ROUNDS, finish_cells
 from launching import TIMEOUT_S, assert_same_run, dfl_dist, lines, run, running, wait_for_rounds
 
 from dfl_dist.commands.main import main
-from dfl_dist.sweep.cells import BEGUN
+from dfl_dist.run_folder.folder import CELL
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_a_cell_that_fails_does_not_stop_the_rest(folder: Path) -> None:
     (folder / "g.yaml").write_text(GRID.split("grid:")[0] + "grid: {model.name: ['small_models:misfit', auto]}")
     torn = folder / "out" / "auto"
     torn.mkdir(parents=True)
-    (torn / BEGUN).touch()
+    (torn / CELL).touch()
     (torn / "metrics.jsonl").write_text('{"round": 0, "lr')
     done = run(sweep("--rounds", "2", "--jobs", "2"), folder)
     assert done.code == 1, done.out + done.err

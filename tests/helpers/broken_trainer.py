@@ -43,7 +43,7 @@ OVERTAKEN: dict[str, tuple[object, str, int]] = {  # and the how-maniest time
     "records": (setup, "open_records", 1),
     "clients": (PushSum, "states", 1),
     "manifest": (Recorder, "sync", 1),
-    "old checkpoints": (checkpoint, "write_manifest", 2),
+    "old checkpoints": (checkpoint, "write_manifest", 3),
     "results": (leader.Leader, "finish", 1),
     "mark": (leader, "write_model", 1),
     "STOP": (leader, "summary", 1),

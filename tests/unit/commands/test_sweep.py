@@ -13,7 +13,7 @@ from grids import CELLS, ROUNDS, finish_cells
 from dfl_dist.commands import launch
 from dfl_dist.commands.main import main
 from dfl_dist.config.parse import parse
-from dfl_dist.sweep.cells import BEGUN
+from dfl_dist.run_folder.folder import CELL
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_nothing_is_removed_that_the_sweep_did_not_begin(grid: Path, capsys: pyt
     assert main(["sweep", "g.yaml", "--rounds", str(ROUNDS + 10)]) == 2, "it finished, and that is not thrown away"
     assert "holds a run without a checkpoint to go on from" in capsys.readouterr().err
     forget_the_end(folder)
-    (folder / BEGUN).unlink()
+    (folder / CELL).unlink()
     assert main(["sweep", "g.yaml"]) == 2
     assert f"out: out/{CELLS[2]} holds a run without a checkpoint" in capsys.readouterr().err
     for name in CELLS[2:]:

@@ -120,9 +120,10 @@ def test_nothing_in_force_is_null_unless_null_means_none(ranks: int | None, more
         assert [key for key, value in values.items() if value is None and not SETTINGS[key].is_optional] == []
 
 
-def test_clipping_is_off_by_default_and_by_0() -> None:
-    assert settle().local.clip_norm == settle("--local.clip_norm", "0").local.clip_norm == 0
-    assert settle("--local.clip_norm", "10").local.clip_norm == 10
+def test_clipping_is_at_10_by_default_and_off_by_0() -> None:
+    assert settle().local.clip_norm == 10
+    assert settle("--local.clip_norm", "0").local.clip_norm == 0
+    assert settle("--local.clip_norm", "3").local.clip_norm == 3
 
 
 @pytest.mark.parametrize(

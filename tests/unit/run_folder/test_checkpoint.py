@@ -91,11 +91,22 @@ def test_prune_keeps_the_newest_and_clears_what_older_ones_left(tmp_path: Path) 
         save(tmp_path, round_count)
     save(tmp_path, 10, manifest=False)
     save(tmp_path, 25, manifest=False)
-    checkpoint.prune(tmp_path, 0)
+    checkpoint.prune(tmp_path, 0, 5)
     assert len(list((tmp_path / "checkpoints").iterdir())) == 6
-    checkpoint.prune(tmp_path, 2)
+    checkpoint.prune(tmp_path, 2, 5)
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert left == ["round-000015", "round-000020", "round-000025"]
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+def test_of_the_early_ones_the_newest_is_kept_until_there_is_a_regular_one(tmp_path: Path, keep: int) -> None:
+    left = []
+    for round_count in range(21):
+        if round_count % 10 == 0 or checkpoint.is_early(round_count, 10):
+            save(tmp_path, round_count)
+            checkpoint.prune(tmp_path, keep, 10)
+            left.append([checkpoint.round_of(folder) for folder in checkpoint.complete(tmp_path)])
+    assert left == [[0], [0, 1], [0, 2], [0, 4], [0, 8], [0, 10], [0, 10, 20]]
 
 
 def test_what_is_done_again_is_dropped_and_other_folders_are_left_alone(tmp_path: Path) -> None:
@@ -104,7 +115,7 @@ def test_what_is_done_again_is_dropped_and_other_folders_are_left_alone(tmp_path
     (tmp_path / "checkpoints" / "round-000005").rename(tmp_path / "checkpoints" / "round-000005.bak")
     assert [checkpoint.round_of(folder) for folder in checkpoint.complete(tmp_path)] == [0, 10, 15]
     checkpoint.drop_after(tmp_path, 10)
-    checkpoint.prune(tmp_path, 1)
+    checkpoint.prune(tmp_path, 1, 5)
     left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert left == ["round-000005.bak", "round-000010"]
 

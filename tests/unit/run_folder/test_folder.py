@@ -95,13 +95,39 @@ def test_a_folder_that_is_not_shared_is_noticed(tmp_path: Path, monkeypatch: pyt
 def test_a_named_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
     check_free(None)
     check_free("new")
-    for name in ("resolved.yaml", "metrics.jsonl"):
-        (tmp_path / name).touch()
-        with pytest.raises(
-            ConfigError, match=r"^out: given \., which already holds a run, allowed: a new folder, or --re"
-        ):
-            check_free(".")
-        (tmp_path / name).unlink()
+    check_free(".")
+    (tmp_path / "resolved.yaml").touch()
+    with pytest.raises(ConfigError, match=r"^out: given \., which already holds a run, allowed: a new folder, or --re"):
+        check_free(".")
+
+
+@pytest.mark.parametrize(
+    "name", ["model.pt", "config.yaml", "environment.json", "notes.txt", ".hidden", "data/set.npz"]
+)
+def test_a_named_folder_that_holds_anything_else_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "logs").mkdir()  # empty, as one that was just made
+    check_free("exp")
+    (tmp_path / "exp" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "exp" / name).write_text("{}")
+    held = name.partition("/")[0]
+    with pytest.raises(ConfigError, match=rf"^out: given exp, which holds {held}, allowed: a new or empty folder$"):
+        check_free("exp")
+    with pytest.raises(ConfigError, match=r"^out: given exp/\.\., which holds exp, allowed: a new or empty folder$"):
+        check_free("exp/..")
+
+
+def test_what_a_start_has_left_that_came_to_nothing_is_no_obstacle(tmp_path: Path) -> None:
+    write_environment(tmp_path, {"run": "abc"})
+    (tmp_path / "sweep.json").touch()
+    (tmp_path / "partition.npz").touch()
+    (tmp_path / ".classes.json.123").touch()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "attempt-0").mkdir()
+    check_free(".")
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(ConfigError, match=r"which holds model\.pt"):
+        check_free(".")
 
 
 def test_a_run_is_finished_after_the_rounds_that_it_says(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask, load_asked, load_resolved
@@ -86,6 +87,20 @@ def test_a_run_keeps_its_clients_on_other_ranks() -> None:
     assert plan_job({"resume": str(job.folder)}, 2, None).resolved.num_clients == 4
     with pytest.raises(ConfigError, match="num_clients: given 4, allowed: 5 or more"):
         plan_job({"resume": str(job.folder)}, 5, None)
+
+
+@pytest.mark.parametrize("written", [None, 0.0])
+def test_a_run_from_before_clipping_was_the_default_goes_on_without_it(written: float | None) -> None:
+    job = begin({})
+    save(job.folder, 10)
+    values = yaml.safe_load((job.folder / "resolved.yaml").read_text())
+    values["local"]["clip_norm"] = written
+    (job.folder / "resolved.yaml").write_text(yaml.safe_dump(values))
+    plan = plan_job({"resume": str(job.folder)}, None, None)
+    assert plan.resolved.local.clip_norm == 0
+    assert plan.asked["local.clip_norm"] is None, "the same settings in a new run are clipped"
+    with pytest.raises(ConfigError, match=r"local.clip_norm: given 10.0, allowed: 0.0"):
+        plan_job({"resume": str(job.folder), "local.clip_norm": 10.0}, None, None)
 
 
 @pytest.mark.parametrize(
