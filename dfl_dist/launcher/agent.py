@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from torch.distributed.elastic.agent.server.api import (
 )
 
 from dfl_dist.launcher.fork_server import Exit, Request, Server
-from dfl_dist.launcher.meeting import MeetingError, Table, unreached, wrong_numbers
+from dfl_dist.launcher.meeting import MeetingError, Table, check_complete, unreached, wrong_numbers
 from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
 from dfl_dist.launcher.processes import is_stopped
@@ -45,6 +46,7 @@ READ_WITHIN_S = 2.0  # for what they have printed
 OTHERS_WITHIN_S = 60.0  # for the other hosts to leave too, once the run is finished
 LAST_WORDS_S = 5.0  # that host 0 leaves the others to hear that it gives up
 LOOKED_UP_EVERY_S = 1.0
+PATIENCE_S = 20.0  # with other hosts, before a person is told
 COMPLETE, GIVEN_UP = (FINISHED, STOPPED), (REFUSED, FAILED)
 STORE_WITHIN = timedelta(seconds=30)
 
@@ -56,6 +58,7 @@ class Ranks:
     target: str
     arguments: list[str]
     start: str  # fork | spawn
+    hosts: int  # how many there are
     host: int  # this host's number, as the user gave it
     address: str  # of this host, as the others reach it
     timeout_s: float  # how long one may be stopped, until the run says so itself
@@ -80,18 +83,29 @@ class Agent(SimpleElasticAgent):
     # Meeting the other hosts.
 
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
-        while True:
-            try:
-                super()._rendezvous(worker_group)
-            except DistStoreError:  # nothing came from a host that was there
+        ranks = self.ranks
+        text = f"host {ranks.host} waits for the others: {ranks.hosts} hosts are to meet, each with its own --host"
+        patience = threading.Timer(PATIENCE_S, say, [text])
+        patience.daemon = True
+        patience.start()
+        try:
+            while not self._has_met(worker_group):
                 say("a host has left while the hosts met; they meet again")
-            else:
-                return
+        finally:
+            patience.cancel()
+
+    def _has_met(self, worker_group: WorkerGroup) -> bool:
+        try:
+            super()._rendezvous(worker_group)
+        except DistStoreError:  # nothing came from a host that was there
+            return False
+        return True
 
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:
         """Number the ranks by (host number, local rank); host 0 opens the ranks' store and tells the others where."""
+        check_complete(group_world_size, self.ranks.hosts)
         own: dict[str, str | int] = {"host": self.ranks.host, "ranks": spec.local_world_size}
         if self.ranks.host == 0:
             self.attempt += 1
@@ -204,12 +218,11 @@ class Agent(SimpleElasticAgent):
             self.exits = dict.fromkeys(self.exits, 0)
             return RunResult(WorkerState.HEALTHY)
         allowed, left = self._worker_group.spec.max_restarts, self._remaining_restarts
-        if verdict in GIVEN_UP or self.news.stop_is_asked():
+        asked_to_stop = self.news.stop_is_asked()
+        if verdict in GIVEN_UP or asked_to_stop:
             self._remaining_restarts = 0
-        elif left:
-            say(f"{why}; all ranks start again ({allowed - left + 1} of {allowed})")
-        else:
-            say(f"{why}; " + ("no restart is left" if allowed else "the job ends"))
+        if verdict not in GIVEN_UP:
+            say(f"{why}; {what_follows(allowed, left, asked_to_stop=asked_to_stop)}")
         if self._remaining_restarts == 0:
             self._give_up(verdict or FAILED)
         return RunResult(WorkerState.FAILED)
@@ -255,6 +268,8 @@ class Agent(SimpleElasticAgent):
     def _give_up(self, word: str) -> None:
         """Tell the other hosts that the run is not to be started again; host 0, which has the store, leaves last."""
         with contextlib.suppress(RuntimeError):
+            self._worker_group.spec.rdzv_handler.set_closed()  # type: ignore[no-untyped-call]
+        with contextlib.suppress(RuntimeError):
             self.store.set(VERDICT, word)
             self.store.set(f"dfl_dist/done/{self.ranks.host}", "")
             end = time.monotonic() + LAST_WORDS_S
@@ -283,6 +298,13 @@ class Agent(SimpleElasticAgent):
         """Pass on to this host's command what another host's ranks have said."""
         if self.news.ending is None and (verdict := self._verdict()):
             self.news.hear(json.dumps({"ending": verdict}).encode())
+
+
+def what_follows(allowed: int, left: int, *, asked_to_stop: bool) -> str:
+    """What becomes of a job after a failure, by the restarts that it had and has."""
+    if left and not asked_to_stop:
+        return f"all ranks start again ({allowed - left + 1} of {allowed})"
+    return "no restart is left" if allowed and not asked_to_stop else "the job ends"
 
 
 def describe(failed: dict[int, int]) -> str:

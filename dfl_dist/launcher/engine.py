@@ -17,6 +17,7 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousError,
     RendezvousHandler,
     RendezvousParameters,
+    RendezvousTimeoutError,
     dynamic_rendezvous,
 )
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
@@ -57,10 +58,14 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
         handler = make_handler(at)
     except RendezvousConnectionError as error:
         return no_meeting(at, error)
-    ranks = Ranks(program.target, list(program.arguments), program.start, at.host, at.address, program.timeout_s)
+    ranks = Ranks(
+        program.target, list(program.arguments), program.start, at.hosts, at.host, at.address, program.timeout_s
+    )
     agent = Agent(spec_of(program, handler), ranks, server, output, news)
     try:
-        return int(agent.run().is_failed())
+        if result := agent.run():
+            return int(result.is_failed())
+        raise RendezvousClosedError
     except MeetingError as error:
         say(str(error))
         news.hear(json.dumps({"ending": REFUSED}).encode())
@@ -70,6 +75,9 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
         return 1
     except (RendezvousConnectionError, DistNetworkError) as error:
         return 0 if agent.is_done else no_meeting(at, error)
+    except RendezvousTimeoutError:
+        say(f"not all of the {at.hosts} hosts came within {HOSTS_WITHIN_S} s")
+        return 1
     except RendezvousError as error:
         say(f"the hosts did not meet: {one_line(error)}")
         return 1

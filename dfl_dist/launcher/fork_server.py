@@ -78,8 +78,10 @@ class Server:
 
 
 def serve(run_agent: Callable[[Server], int], parent: int) -> NoReturn:
-    """Become the server of a job in a process that was just forked from `parent`; leave with the agent's exit code."""
-    os.setsid()
+    """Become the server of a job in a process that `parent` has just started; leave with the agent's exit code.
+
+    It leads a session of its own already.
+    """
     end_with_parent(parent)
     for number in ENDING:  # the command decides what a signal means
         if signal.getsignal(number) != signal.SIG_IGN:

@@ -9,6 +9,7 @@ import json
 import os
 import select
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -94,14 +95,16 @@ class Job:
         if self.code is None and self.told.folder and self.told.folder.is_dir():
             with contextlib.suppress(OSError):  # an agent that is gone
                 self.way.send(b"stop")
-            write_atomic(self.told.folder / "STOP", f"{name_signal(number)}\n".encode())
-            return True
+            with contextlib.suppress(OSError):  # a disk that is full, or gone
+                write_atomic(self.told.folder / "STOP", f"{name_signal(number)}\n".encode())
+                return True
         self.kill()
         return False
 
     def kill(self) -> None:
         """End all processes at once."""
         if self.code is None:
+            os.kill(self.server, signal.SIGKILL)  # the rest of its session goes with it
             end_session(self.server)
             _, status = os.waitpid(self.server, 0)
             self._end(os.waitstatus_to_exitcode(status))
@@ -159,10 +162,8 @@ def start(program: Program, *, environment: Mapping[str, str] | None = None, out
         if program.start == FORK and threads_here() == 1:
             server = fork_job(program, theirs, chosen, output)
         else:
-            if program.start == FORK:
-                print(
-                    f"launch: this process has {threads_here()} threads, so ranks are started afresh", file=sys.stderr
-                )
+            why = f"this process has {threads_here()} threads" if program.start == FORK else "as --start says"
+            print(f"launch: {why}: ranks are started afresh", file=sys.stderr, flush=True)
             server = spawn_job(program, theirs, chosen, output)
     return Job(server, ours)
 
@@ -174,6 +175,7 @@ def fork_job(program: Program, way: socket.socket, environment: Mapping[str, str
     if (server := os.fork()) != 0:
         return server
     try:
+        os.setsid()
         os.environ.update(environment)
         if output is not None:
             os.dup2(output.fileno(), 1)
@@ -196,6 +198,7 @@ def spawn_job(program: Program, way: socket.socket, environment: Mapping[str, st
         stderr=output,
         env={**os.environ, **environment},
         pass_fds=[way.fileno()],
+        start_new_session=True,
     )
     started.returncode = 0  # it is waited for by its process id
     return started.pid

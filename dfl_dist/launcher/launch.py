@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from dfl_dist.signals import Interrupt, ignore_signals, name_signal
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 HEAD_WITHIN_S = 600.0  # hosts are started minutes apart
 HEAD_GONE_WITHIN_S = 30.0
+HEAD_POLL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,21 @@ class Launch:
     token: str  # names this launch
     status: Path | None = None
 
+    noted: dict[str, object] = field(default_factory=dict)  # what was written down
+
     def note(self, job: Job) -> None:
-        """Write down for scripts what the ranks have told."""
-        if self.status and job.told.folder and status.read_run_folder(self.status) != job.told.folder:
-            status.write_run(self.status, job.told.folder)
-        if self.status and job.told.ending and status.read_ending(self.status) != job.told.ending:
-            status.write_ending(self.status, job.told.ending)
+        """Write down for scripts what the ranks have told; a disk that cannot be written is no reason to end them."""
+        told = {"run": job.told.folder, "ending": job.told.ending}
+        if self.status is None or told == self.noted:
+            return
+        self.noted.update(told)
+        try:
+            if job.told.folder:
+                status.write_run(self.status, job.told.folder)
+            if job.told.ending:
+                status.write_ending(self.status, job.told.ending)
+        except OSError as error:
+            report(f"status: {self.status} cannot be written: {error}")
 
 
 def run(launch: Launch, interrupt: Interrupt) -> int:
@@ -74,13 +84,16 @@ def run(launch: Launch, interrupt: Interrupt) -> int:
     if program.logs:
         make_folder("logs", program.logs)
     environment |= {COMMAND: launch.command, LAUNCH: launch.token}
+    met = time.monotonic()
     while True:
         if hosts.own > 0:
-            wait_for_head(hosts, interrupt)
+            wait_for_head(hosts, interrupt, met + HEAD_WITHIN_S)
         job = start(replace(program, meeting=meeting), environment=environment)
         code = job.wait(interrupt, on_signal=partial(stop, job), on_poll=partial(launch.note, job))
-        if code != HEAD_LOST or interrupt.number is not None:
+        if code != HEAD_LOST or interrupt.number is not None or job.told.ending:
             break
+        met = time.monotonic() if job.told.folder else met
+        time.sleep(HEAD_POLL_S)
     launch.note(job)
     stopped_by = interrupt.number
     ignore_signals()  # the work is done: a signal that comes now must not change its exit code
@@ -148,21 +161,22 @@ def report(text: str) -> None:
     print(f"launch: {text}", file=sys.stderr, flush=True)
 
 
-def wait_for_head(hosts: Hosts, interrupt: Interrupt) -> None:
-    """Wait until host 0 was started too."""
-    end, reported = time.monotonic() + HEAD_WITHIN_S, False
-    while not hosts.head_answers:
+def wait_for_head(hosts: Hosts, interrupt: Interrupt, end: float) -> None:
+    """Wait until host 0 was started too, until this moment at the most."""
+    reported = False
+    while not hosts.head_answers or time.monotonic() > end:
         if interrupt.number is not None:
+            report(f"stopped by {name_signal(interrupt.number)} while host {hosts.own} waited for host 0")
             raise SystemExit(128 + interrupt.number)
         if time.monotonic() > end:
             raise ConfigError(
-                f"head: given {hosts.head}, where nothing answered at port {hosts.port} for {HEAD_WITHIN_S:g} s; "
+                f"head: given {hosts.head}, where no host 0 answered at port {hosts.port} for {HEAD_WITHIN_S:g} s; "
                 "start host 0, or open the port to the other hosts"
             )
         if not reported:
             report(f"host {hosts.own} waits for host 0 at {hosts.head}:{hosts.port}")
             reported = True
-        time.sleep(0.5)
+        time.sleep(HEAD_POLL_S)
 
 
 def wait_for_head_to_leave(hosts: Hosts) -> None:

@@ -32,6 +32,13 @@ class Table:
         return [found.decode() for found in self.store.multi_get(keys)]
 
 
+def check_complete(came: int, hosts: int) -> None:
+    """Refuse to go on with fewer hosts than there are to be, as the engine does where it takes one for dead."""
+    if came != hosts:
+        cause = "the clocks of the hosts may differ by more than a few seconds: set them alike"
+        raise MeetingError(f"only {came} of {hosts} hosts are taken to be there; {cause}")
+
+
 def wrong_numbers(hosts: list[int]) -> str:
     """What is wrong with the hosts' own numbers, where they do not fit together."""
     if hosts == list(range(len(hosts))):

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dfl_dist.launcher.news import MOST_BYTES
+
 CHUNK = 1 << 16
 RESIZED_WITHIN_S = 1.0
 KEPT_BYTES = 1 << 20  # of each rank, while the run has no folder
@@ -169,7 +171,7 @@ class Output:
         while True:
             for file, _ in self.poll.poll(RESIZED_WITHIN_S):
                 if file == self.news:
-                    self.on_news(os.read(file, CHUNK))
+                    self.on_news(os.read(file, MOST_BYTES))
                 else:
                     self._read_stream(file)
             self._resize()
@@ -187,6 +189,5 @@ class Output:
         if file == self.terminal:
             self.terminal = None
         self.poll.unregister(file)
-        self.streams[file].end()
-        os.close(file)
-        del self.streams[file]
+        self.streams.pop(file).end()
+        os.close(file)  # last: a stream that is attached meanwhile may get its number

@@ -185,14 +185,19 @@ def is_of_this_launch(folder: Path) -> bool:
     return bool(read_environment(folder).get("launch") == os.environ.get(LAUNCH))
 
 
+def is_first_start() -> bool:
+    """Whether whoever has started this process did not start it before; torchrun and the launcher count."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
+
+
 def has_been_done(found: Continuation, rounds: int, run_id: str | None, *, searched: bool) -> bool:
     """Whether this very job has finished the run before it was started again, as after a kill in its last second.
 
-    Where a checkpoint is named to go back to, and no launcher tells its starts apart, it is taken for the first start.
+    Where a checkpoint is named to go back to, the first start goes back to it.
     """
     facts = read_environment(found.folder)
     own = run_id is not None and facts.get("run_id") == run_id and is_of_this_launch(found.folder)
-    goes_back = not searched and found.rounds_done < rounds and LAUNCH not in os.environ
+    goes_back = not searched and found.rounds_done < rounds and is_first_start()
     return own and facts.get("finished_after") == rounds and not goes_back
 
 
@@ -233,7 +238,8 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
     token = start.token if start else secrets.token_hex(8)
     try:
         folder = start.folder if start else claim(resolved.out, resolved.algorithm, resolved.data.name, plan.run_id)
-        (folder / "STOP").unlink(missing_ok=True)
+        if is_first_start():  # else it is for this job, and came while its ranks were being started again
+            (folder / "STOP").unlink(missing_ok=True)
         before = read_environment(folder)
         if not plan.finished:
             before.pop("finished_after", None)  # from here on it is not, whatever was reached before

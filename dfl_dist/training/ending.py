@@ -63,6 +63,8 @@ def end_without_peer(error: PeerError, rank: int, status: Status, heard: StopSig
             print(f"dfl_dist: stopped by {heard.name} within a round: {error}", file=sys.stderr, flush=True)
         leave_at_once(128 + heard.number)
     stale = is_stale(error)
+    if stale:
+        conclude(status, FAILED)  # started again, it would take the folder back
     words = None if stale else positions.explain(error)
     lost = words is None and not stale and not positions.has_timed_out(error)
     if lost and status.is_there:  # what happened to the other rank is told there

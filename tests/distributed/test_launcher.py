@@ -80,6 +80,7 @@ def test_ranks_that_are_started_afresh_have_the_same_bits(tmp_path: Path) -> Non
     alone = train(None, tmp_path / "alone", *SMALL)
     done = run(dfl_dist("launch", "-n", "2", "--start", "spawn", "--out", "run", *SMALL), tmp_path)
     assert done.code == 0, done.err
+    assert "launch: as --start says: ranks are started afresh\n" in done.err
     assert_same_clients(alone, tmp_path / "run", 2)
 
 
@@ -90,4 +91,4 @@ def test_a_command_with_threads_forks_nothing(tmp_path: Path) -> None:
     words[2] = code + words[2]
     done = run(words, tmp_path)
     assert done.code == 0, done.err
-    assert "launch: this process has 2 threads, so ranks are started afresh\n" in done.err
+    assert "launch: this process has 2 threads: ranks are started afresh\n" in done.err

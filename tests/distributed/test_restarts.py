@@ -152,6 +152,20 @@ def test_ranks_whose_run_was_started_again_write_nothing_more(tmp_path: Path) ->
     assert contents(folder) == before
 
 
+def test_a_job_whose_run_was_taken_over_is_not_started_again(tmp_path: Path) -> None:
+    """Or two jobs would take the folder from each other, again and again."""
+    folder = tmp_path / "run"
+    settings = ("--rounds", "500", "--local.steps", "1", "--local.rho", "0", "--checkpoint.every", "1")
+    with running(elastic(2, 3, TRAINER, "--out", "run", *settings), tmp_path) as job:
+        wait_for(folder / "checkpoints" / "round-000001" / "manifest.json")
+        write_environment(folder, read_environment(folder) | {"start": "another"})
+        done = job.finish()
+    assert done.code == 1
+    assert "another start of this run has taken over" in done.err
+    assert "start again" not in done.err
+    assert read_environment(folder)["start"] == "another"
+
+
 @pytest.mark.parametrize(
     ("moment", "just_written"),
     [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dfl_dist.launcher.agent import describe
+from dfl_dist.launcher.agent import describe, what_follows
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,17 @@ from dfl_dist.launcher.agent import describe
 )
 def test_the_rank_that_failed_is_named(failed: dict[int, int], text: str) -> None:
     assert describe(failed) == text
+
+
+@pytest.mark.parametrize(
+    ("allowed", "left", "asked_to_stop", "text"),
+    [
+        (3, 3, False, "all ranks start again (1 of 3)"),
+        (3, 1, False, "all ranks start again (3 of 3)"),
+        (3, 0, False, "no restart is left"),
+        (0, 0, False, "the job ends"),
+        (3, 3, True, "the job ends"),
+    ],
+)
+def test_what_follows_a_failure_is_told(allowed: int, left: int, asked_to_stop: bool, text: str) -> None:
+    assert what_follows(allowed, left, asked_to_stop=asked_to_stop) == text

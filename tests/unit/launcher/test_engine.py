@@ -19,19 +19,41 @@ from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
     ],
 )
 def test_host_0_is_gone(monkeypatch: pytest.MonkeyPatch, host: int, done: bool, code: int) -> None:
-    class Lost:
+    class Lost(Idle):
         is_done = done
-
-        def __init__(self, *words: Any) -> None: ...
 
         def run(self) -> None:
             raise RendezvousConnectionError("no answer")
 
+    assert meet_and_run(Lost, host, monkeypatch) == code
+
+
+def test_a_host_that_waits_hears_that_the_others_have_ended_the_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that came too late, or is one too many: the engine gives no result then."""
+    assert meet_and_run(Idle, 1, monkeypatch) == 1
+    assert capsys.readouterr().err == "launch: another host has ended the job\n"
+
+
+class Idle:
+    """An agent that has done nothing."""
+
+    is_done = False
+
+    def __init__(self, *words: Any) -> None: ...
+
+    def run(self) -> None: ...
+
+
+def meet_and_run(agent: type[Idle], host: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code with such an agent; it has left the meeting."""
     left: list[bool] = []
     handler = SimpleNamespace(shutdown=lambda: left.append(True), get_run_id=lambda: "this")
     monkeypatch.setattr(engine, "make_handler", lambda at: handler)
-    monkeypatch.setattr(engine, "Agent", Lost)
+    monkeypatch.setattr(engine, "Agent", agent)
     program = Program("a:b", [], 1, meeting=Meeting(2, host, "10.0.0.1", 1, "this", f"10.0.0.{host}"))
     nothing: Any = None
-    assert engine.meet_and_run(program, nothing, nothing, nothing) == code
+    code = engine.meet_and_run(program, nothing, nothing, nothing)
     assert left == [True]
+    return code

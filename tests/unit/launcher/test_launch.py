@@ -1,11 +1,17 @@
 """A host's part of a job: the interface it uses, the exit code it gives."""
 
 import signal
+import socket
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dfl_dist.errors import ConfigError
-from dfl_dist.launcher.launch import Hosts, choose_interface, exit_code, wait_for_head
+from dfl_dist.launcher.launch import Hosts, Launch, choose_interface, exit_code, wait_for_head
+from dfl_dist.launcher.news import Told
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED
 from dfl_dist.signals import Interrupt
 
@@ -49,14 +55,37 @@ def test_exit_codes(ending: str | None, stopped_by: int | None, code: int, expec
 def test_a_signal_ends_the_wait_for_the_head(capsys: pytest.CaptureFixture[str]) -> None:
     nobody = Hosts(count=2, own=1, head="127.0.0.1", port=1, job_id="x")
     with pytest.raises(SystemExit) as ended:
-        wait_for_head(nobody, Interrupt(signal.SIGTERM))
+        wait_for_head(nobody, Interrupt(signal.SIGTERM), time.monotonic() + 60)
     assert ended.value.code == 143
+    assert capsys.readouterr().err == "launch: stopped by SIGTERM while host 1 waited for host 0\n"
 
 
-def test_a_head_that_never_answers_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("dfl_dist.launcher.launch.HEAD_WITHIN_S", 0.1)
-    with pytest.raises(ConfigError, match=r"head: given 127\.0\.0\.1, where nothing answered at port 1 for 0\.1 s"):
-        wait_for_head(Hosts(count=2, own=1, head="127.0.0.1", port=1, job_id="x"), Interrupt())
+def test_a_head_that_never_answers_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    nobody = Hosts(count=2, own=1, head="127.0.0.1", port=1, job_id="x")
+    with pytest.raises(ConfigError, match=r"head: given 127\.0\.0\.1, where no host 0 answered at port 1 for 600 s"):
+        wait_for_head(nobody, Interrupt(), time.monotonic() + 0.1)
     assert capsys.readouterr().err == "launch: host 1 waits for host 0 at 127.0.0.1:1\n"
+
+
+def test_something_else_that_answers_at_the_port_is_not_taken_for_the_head_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        hosts = Hosts(count=2, own=1, head="127.0.0.1", port=other.getsockname()[1], job_id="x")
+        wait_for_head(hosts, Interrupt(), time.monotonic() + 60)
+        with pytest.raises(ConfigError, match="where no host 0 answered"):
+            wait_for_head(hosts, Interrupt(), time.monotonic() - 1)
+
+
+def test_a_status_folder_that_cannot_be_written_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing: Any = None
+    launch = Launch(nothing, nothing, command="dfl-dist launch", token="x", status=tmp_path / "gone")
+    job: Any = SimpleNamespace(told=Told(folder=tmp_path / "run"))
+    for _ in range(3):
+        launch.note(job)
+    assert capsys.readouterr().err.count("launch: status: ") == 1
+    (tmp_path / "gone").mkdir()
+    job.told.ending = FINISHED
+    launch.note(job)
+    assert (tmp_path / "gone" / "ending").read_text() == "finished\n"
+    assert (tmp_path / "gone" / "run").readlink() == tmp_path / "run"

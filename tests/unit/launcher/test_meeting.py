@@ -8,7 +8,15 @@ import pytest
 from torch.distributed import DistStoreError, HashStore  # type: ignore[attr-defined]
 
 from dfl_dist.launcher import meeting
-from dfl_dist.launcher.meeting import Table, unreached, wrong_numbers
+from dfl_dist.launcher.meeting import MeetingError, Table, check_complete, unreached, wrong_numbers
+
+
+def test_a_meeting_without_all_hosts_is_refused() -> None:
+    check_complete(2, 2)
+    with pytest.raises(
+        MeetingError, match="only 1 of 2 hosts are taken to be there; the clocks of the hosts may differ"
+    ):
+        check_complete(1, 2)
 
 
 def test_numbers_of_hosts_that_do_not_fit() -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import socket
 import struct
 import termios
 import time
@@ -118,3 +119,20 @@ def test_rank_0_sees_a_terminal_where_the_command_has_one() -> None:
         time.sleep(0.05)
     for file in (out, err, other, ours, theirs):
         os.close(file)
+
+
+def test_a_long_message_of_a_rank_is_heard_whole(screen: Screen) -> None:
+    """A traceback full of letters that JSON writes as six each."""
+    heard: list[bytes] = []
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    with ours, theirs:
+        output = Output(screen.out, screen.err)
+        output.listen(ours.fileno(), heard.append)
+        theirs.send(b"x" * 200_000)
+        output.drain(0.0)
+        end = time.monotonic() + 30
+        while not heard and time.monotonic() < end:
+            time.sleep(0.005)
+        output.poll.unregister(ours.fileno())
+    assert heard == [b"x" * 200_000]

@@ -20,6 +20,7 @@ from dfl_dist.run_folder.status import LAUNCH
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
 
 
 def begin(given: dict[str, Any], *, run_id: str | None = None, ranks: int | None = None) -> Job:
@@ -226,7 +227,22 @@ def test_a_finished_run_can_be_gone_back_in_and_made_longer_by_the_same_job(
     assert not is_finished(job.folder, 20), "killed before its first round, it has still to go back"
     assert not plan_job(back, None, "a job").finished
     mark_finished(job.folder, 20)
-    assert plan_job(back, None, "a job").finished == (launch is not None)
+    assert not plan_job(back, None, "a job").finished, "asked for once more, it goes back once more"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert plan_job(back, None, "a job").finished, "but not when its ranks are started again in the last second"
+
+
+@pytest.mark.parametrize(("restarts", "is_kept"), [(None, False), ("0", False), ("1", True)])
+def test_a_stop_that_was_asked_for_while_ranks_are_started_again_is_kept(
+    monkeypatch: pytest.MonkeyPatch, restarts: str | None, is_kept: bool
+) -> None:
+    """One that is left from an earlier start is not meant for this one."""
+    job = begin({"rounds": 20}, run_id="a job")
+    (job.folder / "STOP").touch()
+    if restarts is not None:
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+    open_folder(plan_job({"rounds": 20}, None, "a job"), drained=False)
+    assert (job.folder / "STOP").exists() == is_kept
 
 
 @pytest.mark.parametrize(
