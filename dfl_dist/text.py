@@ -1,5 +1,7 @@
 """Words, numbers and tables for people."""
 
+import os
+import sys
 from collections.abc import Sequence
 
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -30,3 +32,9 @@ def format_bytes(size_bytes: float) -> str:
             break
         size_bytes /= 1000
     return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.3g} {unit}"
+
+
+def show_life(who: str) -> None:
+    """A first line for a person who watches, before anything that takes long; of all ranks, rank 0 writes it."""
+    if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
+        print(f"{who}: starting", file=sys.stderr, flush=True)

@@ -7,9 +7,11 @@ call is the function `dfl_dist.train`.
 import sys
 
 from dfl_dist.signals import ignore_signals, take_over
+from dfl_dist.text import show_life
 
 if __name__ == "__main__":
     take_over()  # before anything that takes long to import
+    show_life("dfl_dist")
 
     from dfl_dist.training.main import main
 

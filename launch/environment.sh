@@ -24,7 +24,9 @@ prepare_environment() {
   if ! is_installed "$extra" "$wanted"; then
     echo "launch: installing into ${venv#"$PWD"/} (once)" >&2
     [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
+    local quiet=--quiet
+    [ ! -t 2 ] || quiet=  # somebody watches
+    "$venv/bin/python" -m pip install $quiet --disable-pip-version-check -c "$root/constraints.txt" -e "$root${extra:+[$extra]}"
     echo "$wanted" >"$venv/.installed${extra:+-$extra}"
   fi
   exec 9>&-

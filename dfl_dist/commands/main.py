@@ -6,9 +6,11 @@ import sys
 
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.signals import ending_quietly, require_linux
+from dfl_dist.text import show_life
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # else numpy starts threads, and cannot be forked
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns of every address without a name
+SLOW_TO_START = ("launch", "sweep")  # a second or two, until there is something to tell
 COMMANDS = {  # where its function `main` is, and what it is for
     "algorithms": ("algorithms", "the methods and the settings each stands for"),
     "doctor": (
@@ -36,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         if name not in COMMANDS:
             raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)
+        if name in SLOW_TO_START and not {"-h", "--help"} & set(arguments):
+            show_life(name)
         os.environ.update(ONE_THREAD | QUIET | dict(os.environ))  # before anything is imported that reads it
         sys.path.append(os.getcwd())  # import paths such as my_project.sets:load mean what they mean to the trainer
         module, _ = COMMANDS[name]

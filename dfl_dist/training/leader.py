@@ -1,7 +1,6 @@
 """The role of rank 0: plan the rounds ahead, judge what the ranks report, record it."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ from dfl_dist.errors import RunFaultError
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.fence import Fence
+from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import mark_finished, write_model
 from dfl_dist.run_folder.metrics import RankReport, record
-from dfl_dist.run_folder.recorder import TOPOLOGY, Recorder
+from dfl_dist.run_folder.recorder import METRICS, TOPOLOGY, Recorder
 from dfl_dist.text import count
 from dfl_dist.topology.connectivity import connected_within
 from dfl_dist.topology.graph import RoundGraph
@@ -26,7 +26,8 @@ from dfl_dist.training.follower import CHECKSUM_CHARS
 from dfl_dist.training.inbox import Inbox
 from dfl_dist.training.judge import CURES, has_grown
 from dfl_dist.training.plans import Planner
-from dfl_dist.training.screen import UNCONNECTED, Progress, summary
+from dfl_dist.training.progress import Progress
+from dfl_dist.training.screen import UNCONNECTED, summary
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Leader:
         self, control: Control, planner: Planner, inbox: Inbox, recorder: Recorder, *, run: Run, model: FlatModel
     ) -> None:
         self.control, self.planner, self.inbox, self.recorder = control, planner, inbox, recorder
-        self.run, self.model, self.started = run, model, time.monotonic()
+        self.run, self.model = run, model
         self.fault: str | None = None
         self.next_line = run.rounds_done
         self.first_loss, self.warned = 0.0, False
@@ -78,6 +79,9 @@ class Leader:
         return graph
 
     def begin(self, round_idx: int) -> None:
+        if round_idx == self.run.rounds_done:
+            self.progress.start()
+        self.progress.show(round_idx)  # so many are done
         self.inbox.expect(round_idx)
         if self._draws_ahead(round_idx):
             self.planner.draw(round_idx + 1 + self.control.ahead, self.inbox.losses)
@@ -135,7 +139,7 @@ class Leader:
             own_scores = scores if number == round_idx else {}
             line = record(number, self.run.lr_of(number), reports, graph.clients, own_scores)
             self.recorder.write(line, graph.record())
-            self.progress.show(line)
+            self.progress.note(line)
             self._warn_of_divergence(line)
             self.next_line += 1
 
@@ -160,6 +164,7 @@ class Leader:
         write_model(folder, self.model.model)
         fence.check()
         mark_finished(folder, self.next_line)
+        self.progress.show(self.next_line)
         self.progress.close()
         if not self.planner.sees_ahead:
             graphs = read_graphs(folder / TOPOLOGY, self.inbox.layout.num_clients)
@@ -173,7 +178,8 @@ class Leader:
         done, rounds = self.next_line, self.run.rounds
         stopped = self.planner.wish_to_stop() or self.planner.stop_reason  # its own signal, if other ranks had it too
         end = f"stopped by {stopped}" if done < rounds else "finished"
-        end = f"{end} after round {done} of {rounds}, {time.monotonic() - self.started:.1f} s"
+        training_s = sum(line["seconds_total"] for line in read_lines(self.run.folder / METRICS))
+        end = f"{end} after round {done} of {rounds}, {training_s:.1f} s of training"
         print(summary(self.run.folder, end, scores, go_on=self.run.go_on if done < rounds else None), flush=True)
 
     def close(self) -> None:

@@ -1,17 +1,13 @@
-"""What rank 0 shows of a run: a bar where a person watches, a line every few rounds where not."""
+"""What rank 0 tells a person of a run: what begins, what its graphs do, how it ended, how to go on."""
 
 import logging
 import os
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm
 
 from dfl_dist.config.schema import Config
 from dfl_dist.run_folder.job import Job
@@ -25,44 +21,6 @@ from dfl_dist.topology.schedule import Schedule
 log = logging.getLogger(__name__)
 UNCONNECTED = "the graphs of %s together are not strongly connected: some clients never learn from some others"
 LOOKED_AT = 50  # rounds whose graphs are looked at before a run, and more only where they do not connect all
-LINES = 10  # about so many lines for a whole run that nobody watches
-BAR = "round {n_fmt}/{total_fmt} |{bar}| {rate_inv_fmt}  ETA {remaining}{postfix}"
-
-
-class Progress:
-    """Follows the rounds of a run on stderr."""
-
-    def __init__(self, *, done: int, rounds: int) -> None:
-        self.first, self.rounds = done, rounds
-        self.started = time.monotonic()
-        self.scores, self.scored = "", 0
-        self.every = -(-rounds // LINES)
-        watched = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
-        self.bar = (
-            tqdm(total=rounds, initial=done, unit="round", bar_format=BAR, dynamic_ncols=True) if watched else None
-        )
-
-    def show(self, line: dict[str, Any]) -> None:
-        """Show a recorded round."""
-        done = line["round"] + 1
-        if "test_accuracy" in line:
-            self.scores = f"  accuracy {line['test_accuracy']:.2%}  consensus {line['consensus_distance']:.3g}"
-            self.scored = done
-        stale = f" (after round {self.scored})" if self.scores and self.scored < done else ""
-        text = f"loss {line['train_loss']:.4f}{self.scores}{stale}"
-        if self.bar is not None:
-            self.bar.set_postfix_str(text, refresh=False)
-            self.bar.update(done - self.bar.n)
-        elif done % self.every == 0 or done == self.rounds:
-            pace = (time.monotonic() - self.started) / (done - self.first)
-            left = time.strftime("%H:%M:%S", time.gmtime(pace * (self.rounds - done)))
-            log.info(
-                "round %*d/%d  %s  %.3f s/round  ETA %s", len(str(self.rounds)), done, self.rounds, text, pace, left
-            )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
 
 def summary(folder: Path, end: str, scores: Mapping[str, float], *, go_on: str | None = None) -> str:

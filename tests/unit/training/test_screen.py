@@ -11,7 +11,7 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask
 from dfl_dist.run_folder.job import Job
 from dfl_dist.training.build import graph_schedule
-from dfl_dist.training.screen import Progress, command_to_go_on, summary, tell_graph, tell_start
+from dfl_dist.training.screen import command_to_go_on, summary, tell_graph, tell_start
 
 HOSTS = ("a", "a", "a", "b")
 
@@ -74,19 +74,6 @@ def test_graphs_that_connect_only_in_the_end_are_told(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.INFO):
         tell_graph(config, graph_schedule(config))
     assert caplog.messages == ["graph: file, strongly connected over the first 55 rounds"]
-
-
-def test_rounds_are_counted_from_1_for_people(caplog: pytest.LogCaptureFixture) -> None:
-    progress = Progress(done=0, rounds=20)
-    with caplog.at_level(logging.INFO):
-        for number in range(20):
-            scores = {"test_accuracy": 0.5, "consensus_distance": 0.25} if number == 6 else {}
-            progress.show({"round": number, "train_loss": 1.5, **scores})
-    progress.close()
-    assert len(caplog.messages) == 10, "about ten lines, where nobody watches"
-    assert caplog.messages[0].startswith("round  2/20  loss 1.5000  ")
-    assert caplog.messages[3].startswith("round  8/20  loss 1.5000  accuracy 50.00%  consensus 0.25 (after round 7)  ")
-    assert caplog.messages[-1].startswith("round 20/20  ")
 
 
 def test_the_end_says_what_was_reached_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

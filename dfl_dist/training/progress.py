@@ -1,0 +1,109 @@
+"""What a person sees of a run as it goes on: a bar where somebody watches, a line every few rounds where not."""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+LINES = 10  # about so many lines for a whole run that nobody watches
+SHORTEST_BAR = 6
+
+
+class Field(NamedTuple):
+    """A value for a person; one that can be missed goes first where there is no room."""
+
+    text: str
+    can_be_missed: int
+    round: int | None = None  # the round that it is of, counted from 1; None: it is of now
+
+    def shown(self, done: int, mark: str) -> str:
+        """With the round that it is of, where that is not the last one."""
+        return self.text + (mark.format(self.round) if self.round not in (None, done) else "")
+
+
+class Progress:
+    """Follows the rounds of a run on stderr.
+
+    A round is shown when it is done. What all clients together say of it is known a little later: until then the newest
+    values stand there, with the round that they are of.
+    """
+
+    def __init__(self, *, done: int, rounds: int) -> None:
+        self.first, self.done, self.rounds = done, done, rounds
+        self.started: float | None = None
+        self.training_s, self.recorded = 0.0, 0
+        self.loss: Field | None = None
+        self.scores: list[Field] = []
+        self.every = -(-rounds // LINES)
+        watched = sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).columns > 0
+        self.bar = tqdm(total=rounds, initial=done, bar_format="{desc}", dynamic_ncols=True) if watched else None
+
+    def start(self) -> None:
+        """The first round begins."""
+        self.started = time.monotonic()
+        self._draw()
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Take in a recorded round; a score of the mean model stays on the screen."""
+        number = line["round"] + 1
+        self.training_s, self.recorded = self.training_s + line["seconds_total"], self.recorded + 1
+        self.loss = Field(f"loss {line['train_loss']:.4f}", 2, number)
+        if "test_accuracy" in line:
+            accuracy, distance = f"accuracy {line['test_accuracy']:.2%}", f"consensus {line['consensus_distance']:.3g}"
+            self.scores = [Field(accuracy, 0, number), Field(distance, 4, number)]
+            if self.bar is not None:
+                told = "  ".join([self._count(number), self.loss.text, *(score.text for score in self.scores)])
+                self.bar.write(told, file=sys.stderr)
+
+    def show(self, done: int) -> None:
+        """Show that so many rounds are done."""
+        if done <= self.done:
+            return
+        self.done = done
+        if self.bar is not None:
+            self.bar.update(done - self.bar.n)
+            self._draw()
+        elif done % self.every == 0 or done == self.rounds:
+            shown = [field.shown(done, " (after round {})") for field in self._fields()]
+            log.info("%s", "  ".join([self._count(done), *shown]))
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def _count(self, done: int) -> str:
+        return f"round {done:{len(str(self.rounds))}}/{self.rounds}"
+
+    def _fields(self) -> list[Field]:
+        fields = [*([self.loss] if self.loss else []), *self.scores]
+        if self.started is not None and self.done > self.first:
+            took_s = (time.monotonic() - self.started) / (self.done - self.first)
+            left = time.strftime("%H:%M:%S", time.gmtime(took_s * (self.rounds - self.done)))
+            training_s = self.training_s / self.recorded if self.recorded else took_s
+            fields += [Field(f"{training_s:.3f} s/round", 3), Field(f"ETA {left}", 1)]
+        return fields
+
+    def _draw(self) -> None:
+        if self.bar is not None:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            self.bar.set_description_str(draw(self._count(self.done), self._fields(), self.done, self.rounds, columns))
+
+
+def draw(count: str, fields: Sequence[Field], done: int, rounds: int, columns: int) -> str:
+    """The bar in a line that fits, with as many fields as there is room for."""
+    kept = list(fields)
+    while True:
+        text = "  ".join(["", *(field.shown(done, " ({})") for field in kept)])
+        room = columns - 1 - len(count) - len(" ||") - len(text)
+        if room >= SHORTEST_BAR or not kept:
+            break
+        kept.remove(max(kept, key=lambda field: field.can_be_missed))
+    if room < SHORTEST_BAR:
+        return count[: columns - 1]
+    full = room * done // rounds
+    return f"{count} |{'█' * full}{' ' * (room - full)}|{text}"
