@@ -1,6 +1,7 @@
 """What can go wrong: the one shape of a refusal, and who is to blame for everything else."""
 
 import difflib
+import errno
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -45,9 +46,17 @@ class StaleStartError(PeerError):
 
 def refusal(key: str, given: object, allowed: str, known: Iterable[str] = ()) -> ConfigError:
     """The one shape of a refusal; `known` are names among which the nearest is offered."""
-    near = difflib.get_close_matches(str(given), list(known), n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(str(given), known)
+    hint = f" (did you mean {near}?)" if near else ""
     return ConfigError(f"{key}: given {given}, allowed: {allowed}{hint}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant, in whatever case; the same letters in another order come first."""
+    names = {one.lower(): one for one in known}
+    same_letters = [one for one in names if sorted(one) == sorted(name.lower())]
+    near = same_letters or difflib.get_close_matches(name.lower(), names, n=1)
+    return names[near[0]] if near else None
 
 
 def one_line(error: BaseException) -> str:
@@ -61,6 +70,14 @@ def refused_as(**keys: str) -> Iterator[None]:
         yield
     except ArgumentError as error:
         raise refusal(keys[error.argument], error.given, error.allowed) from error
+
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def is_of_disk(error: BaseException) -> bool:
+    """Whether nothing can be written any more: a full disk, a used-up quota, a disk that has become read-only."""
+    return isinstance(error, OSError) and error.errno in DISK
 
 
 # Exceptions in code that is not ours.

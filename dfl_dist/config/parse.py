@@ -1,7 +1,6 @@
 """Settings from the command line, YAML files and scripts; every mistake is told in one line."""
 
 import argparse
-import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -13,7 +12,7 @@ from jsonargparse import ArgumentParser
 
 from dfl_dist.config.schema import SETTINGS, Setting
 from dfl_dist.config.values import flatten, format_value
-from dfl_dist.errors import ConfigError, one_line, refusal
+from dfl_dist.errors import ConfigError, nearest, one_line, refusal
 
 SECTIONS = {key.split(".")[0] for key in SETTINGS if "." in key}
 EXAMPLE = "YAML such as local: {rho: 0.2}"
@@ -100,6 +99,10 @@ def read_file(path: Path) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"config: given {path}, which is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not content:
         raise ConfigError(f"config: given {path}, which is empty or no mapping, allowed: {EXAMPLE}")
+    if "grid" in content:
+        raise ConfigError(
+            f"config: given {path}, which is a grid of runs, allowed: one run's settings (dfl-dist sweep {path})"
+        )
     for key, value in flatten(content):
         if key in SECTIONS:
             raise refusal(key, format_value(value), "a mapping")
@@ -126,8 +129,8 @@ def unknown_key(name: str) -> ConfigError:
     """What is said of a word that is no setting, with what it may have meant."""
     same_ending = [key for key in SETTINGS if key.split(".")[-1] == name]
     file = [f"--config {name}"] if name.endswith((".yaml", ".yml")) else []
-    near = file or same_ending or difflib.get_close_matches(name, SETTINGS, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    near = next(iter([*file, *same_ending]), None) or nearest(name, SETTINGS)
+    hint = f" (did you mean {near}?)" if near else ""
     return ConfigError(f"{name}: unknown key, allowed: those of --help{hint}")
 
 

@@ -81,6 +81,8 @@ def run(launch: Launch, interrupt: Interrupt) -> int:
     if hosts.count > 1:
         address, environment = choose_interface(hosts.head)
         meeting = hosts.meeting(address)
+    if hosts.count > 1 and hosts.own == 0:
+        check_port(hosts.port)
     if program.logs:
         make_folder("logs", program.logs)
     environment |= {COMMAND: launch.command, LAUNCH: launch.token}
@@ -140,6 +142,15 @@ def choose_interface(head: str) -> tuple[str, dict[str, str]]:
     given = os.environ.get(INTERFACES[0])
     found = interface_named(given) if given else interface_towards(head)
     return found.address, {name: os.environ.get(name, found.name) for name in INTERFACES}
+
+
+def check_port(port: int) -> None:
+    """Refuse a port at which something on this host listens already."""
+    try:
+        socket.create_server(("", port), reuse_port=False).close()
+    except OSError as error:
+        allowed = "a free one of host 0's, the same on all hosts"
+        raise refusal("port", f"{port}, which cannot be had here ({os.strerror(error.errno or 0)})", allowed) from error
 
 
 def interface_named(name: str) -> Interface:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from dfl_dist.config.names import choose, is_import_path
-from dfl_dist.config.parse import check_key, type_value, unknown_key
+from dfl_dist.config.parse import SECTIONS, check_key, type_value, unknown_key
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import ask, flatten, format_value
@@ -63,6 +63,8 @@ def read_sweep(path: Path, over: Mapping[str, Any], *, out: str | None = None, r
     """The cells of a sweep file; `over` are settings that override the file's own, but not its grid's."""
     with refused_in(str(path)):
         content = read_yaml(path)
+        if "grid" not in content and all(key in SETTINGS or key in SECTIONS for key in content):
+            raise ConfigError(f"the settings of one run, allowed: a grid of runs (dfl-dist launch --config {path})")
         for key in content:
             if key not in KEYS:
                 raise refusal("key", key, f"{', '.join(KEYS)}; settings of a run go under settings", KEYS)

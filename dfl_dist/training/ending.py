@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from dfl_dist import Result
 from dfl_dist.distributed import groups, positions
-from dfl_dist.errors import ConfigError, PeerError, StaleStartError, UserCodeError, user_error
+from dfl_dist.errors import ConfigError, PeerError, StaleStartError, UserCodeError, is_of_disk, user_error
 from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, Status
 from dfl_dist.signals import StopSignal
 
@@ -87,6 +87,8 @@ def end_with_bug(error: Exception, status: Status) -> NoReturn:
     An error of the user's own is not tried again.
     """
     found = user_error("user code", error)
+    if found is None and is_of_disk(error):
+        end_without_disk(error, status)
     if found is None:
         log.error("failed", exc_info=error)
         leave_at_once(1)
@@ -97,6 +99,15 @@ def end_with_bug(error: Exception, status: Status) -> NoReturn:
         log.error("%s\n%s", found, found.details)
     elif not status.is_there:
         log.error("%s", found)
+    conclude(status, FAILED)
+    leave_at_once(1)
+
+
+def end_without_disk(error: Exception, status: Status) -> NoReturn:
+    """Leave where nothing can be written any more; what was complete is kept, and another start would fail the same."""
+    if groups.is_first("disk"):
+        hint = "make room, then go on with --resume; the newest complete checkpoint is kept"
+        print(f"dfl_dist: the run folder cannot be written: {error}; {hint}", file=sys.stderr, flush=True)
     conclude(status, FAILED)
     leave_at_once(1)
 

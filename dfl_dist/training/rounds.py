@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from dfl_dist.distributed import positions
-from dfl_dist.errors import PeerError, RunFaultError
+from dfl_dist.errors import PeerError, RunFaultError, is_of_disk
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.fence import Fence
@@ -166,6 +166,7 @@ def failing_in_round(number: int) -> Iterator[None]:
         raise PeerError(f"round {number}: {error}") from error
     except RunFaultError:
         raise
-    except Exception:
-        log.error("failed in round %d", number)
+    except Exception as error:
+        if not is_of_disk(error):  # which has nothing to do with the round
+            log.error("failed in round %d", number)
         raise

@@ -6,9 +6,22 @@ import time
 from pathlib import Path
 
 import pytest
-from launching import TRAINER, Command, Finished, lines, ranks, run, running, wait_for_rounds
+from launching import (
+    TRAINER,
+    Command,
+    Finished,
+    assert_same_run,
+    elastic,
+    lines,
+    ranks,
+    run,
+    running,
+    train,
+    wait_for_rounds,
+)
 
 from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.folder import is_finished
 
 SHORT = ("--rounds", "200", "--local.epochs", "1", "--checkpoint.every", "2", "--checkpoint.keep", "0")
 
@@ -104,3 +117,24 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(
     assert (folder / "report.html").is_file()
     assert f"the last good checkpoint is {good}" in done.err
     assert [line["train_loss"] is None for line in lines(folder / "metrics.jsonl")] == [False, False, False, True]
+
+
+def test_a_full_disk_ends_the_run_with_one_line_and_a_state_to_go_on_from(tmp_path: Path) -> None:
+    """Nothing is started again, where it would fail the same; with room again, the run goes on."""
+    words = ("--rounds", "8", "--local.steps", "1", "--checkpoint.every", "2", "--report", "false", "--seed", "1")
+    done = run(elastic(2, 3, "broken_trainer:without_room", "--out", "run", *words), tmp_path)
+    assert done.code == 1
+    (line,) = [line for line in done.err.splitlines() if "cannot be written" in line]
+    told = (
+        "[rank 1] dfl_dist: the run folder cannot be written: [Errno 28] No space left on device; make room, then go on"
+    )
+    assert line.startswith(told)
+    assert "Traceback" not in done.err
+    assert "start again" not in done.err
+    assert not is_finished(tmp_path / "run", 8)
+    good = checkpoint.newest(tmp_path / "run")
+    assert good
+    assert good.name == "round-000004"
+    done = run(ranks(2, TRAINER, "--resume", "run"), tmp_path)
+    assert done.code == 0, done.err
+    assert_same_run(train(2, tmp_path / "undisturbed", *words), tmp_path / "run", 8)

@@ -133,6 +133,21 @@ def killed(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def without_room(arguments: list[str]) -> int:
+    """The trainer, whose disk is full when rank 1 writes the file of its client after round 6."""
+    original = Clients.step
+
+    def step(self, round_idx, model, work, training):  # type: ignore[no-untyped-def]
+        if round_idx == 5 and os.environ["RANK"] == "1":
+            folder = Path("run/checkpoints/round-000006")
+            folder.mkdir(exist_ok=True)
+            (folder / f".client-0001.pt.{os.getpid()}").symlink_to("/dev/full")
+        original(self, round_idx, model, work, training)
+
+    Clients.step = step  # type: ignore[method-assign]
+    return main(arguments)
+
+
 def taken_over(arguments: list[str]) -> int:
     """The trainer in one process, whose folder `run` another start takes over: MOMENT. `seen` is a copy from then."""
     moment, *arguments = arguments

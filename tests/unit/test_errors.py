@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from dfl_dist.algorithms.table import ALGORITHMS
 from dfl_dist.config.resolve import resolve
 from dfl_dist.errors import (
     ArgumentError,
     ConfigError,
     UserCodeError,
     fail_as_user,
+    nearest,
     one_line,
     refusal,
     refused_as,
@@ -31,6 +33,20 @@ def test_a_refusal_names_key_and_value_what_is_allowed_and_the_nearest_name() ->
     found = refusal("algorithm", "sgpp", "sgp, osgp", ["sgp", "osgp"])
     assert str(found) == "algorithm: given sgpp, allowed: sgp, osgp (did you mean sgp?)"
     assert "did you mean" not in str(refusal("algorithm", "xyz", "sgp, osgp", ["sgp", "osgp"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("dfedsgspm", "dfedsgpsm"),  # two letters changed places; dfedsgpm lacks one
+        ("DFedSGPSM", "dfedsgpsm"),
+        ("DFEDSAM", "dfedsam"),
+        ("dfedsgps", "dfedsgpsm"),
+        ("xyz", None),
+    ],
+)
+def test_the_nearest_name_is_the_one_that_was_meant(given: str, meant: str | None) -> None:
+    assert nearest(given, ALGORITHMS) == meant
 
 
 def test_an_error_is_told_in_one_line() -> None:

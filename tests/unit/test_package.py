@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,17 @@ def test_what_is_promised_to_be_importable() -> None:
 def test_importing_the_package_leaves_torch_out() -> None:
     code = "import sys, dfl_dist; dfl_dist.train; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_a_python_without_the_environment_is_told_how_to_get_it() -> None:
+    """Without the packages that the project was installed with: one line and exit code 2."""
+    root = Path(dfl_dist.__file__).parents[1]
+    command = [sys.executable, "-S", "-m", "dfl_dist.train", "--rounds", "2"]
+    done = subprocess.run(command, cwd=root, env={}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    line, *more = done.stderr.splitlines()
+    assert not more
+    assert re.match(r"dfl_dist: (torch|numpy|yaml): not installed for .*, allowed: source \.venv/bin/activate", line)
 
 
 def test_no_assert_does_something() -> None:

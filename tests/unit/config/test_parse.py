@@ -27,6 +27,10 @@ from dfl_dist.topology.kinds import KINDS
         ("", "config: given FILE, which is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
         ("- 4", "config: given FILE, which is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
         ("local: {rho: 0.2", "config: given FILE, which is no YAML: while parsing a flow mapping"),
+        (
+            "grid: {seed: [0, 1]}",
+            "config: given FILE, which is a grid of runs, allowed: one run's settings (dfl-dist sweep",
+        ),
         ("seeds: 4", "seeds: unknown key, allowed: those of --help (did you mean seed?)"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dfl_dist.errors import ConfigError
-from dfl_dist.launcher.launch import Hosts, Launch, choose_interface, exit_code, wait_for_head
+from dfl_dist.launcher.launch import Hosts, Launch, check_port, choose_interface, exit_code, wait_for_head
 from dfl_dist.launcher.news import Told
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED
 from dfl_dist.signals import Interrupt
@@ -65,6 +65,15 @@ def test_a_head_that_never_answers_is_named(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(ConfigError, match=r"head: given 127\.0\.0\.1, where no host 0 answered at port 1 for 600 s"):
         wait_for_head(nobody, Interrupt(), time.monotonic() + 0.1)
     assert capsys.readouterr().err == "launch: host 1 waits for host 0 at 127.0.0.1:1\n"
+
+
+def test_a_port_that_is_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        line = rf"port: given {port}, which cannot be had here \(Address already in use\), allowed: a free one"
+        with pytest.raises(ConfigError, match=line):
+            check_port(port)
+    check_port(port)
 
 
 def test_something_else_that_answers_at_the_port_is_not_taken_for_the_head_for_ever() -> None:
