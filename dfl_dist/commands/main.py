@@ -4,13 +4,14 @@ import importlib
 import os
 import sys
 
+from dfl_dist import __version__
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.signals import ending_quietly, require_linux
 from dfl_dist.text import show_life
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # else numpy starts threads, and cannot be forked
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns of every address without a name
-SLOW_TO_START = ("launch", "sweep")  # a second or two, until there is something to tell
+SLOW_TO_START = ("launch", "sweep", "train")  # a second or two, until there is something to tell
 COMMANDS = {  # where its function `main` is, and what it is for
     "algorithms": ("algorithms", "the methods and the settings each stands for"),
     "doctor": (
@@ -24,6 +25,7 @@ COMMANDS = {  # where its function `main` is, and what it is for
         "sweep",
         "the runs of a grid, some at a time; finished ones are skipped, interrupted ones resumed",
     ),
+    "train": ("train", "train in this process, for a debugger, or on -n ranks as launch does"),
     "topology": ("topology.command", "what graphs do to averaging and to the network, without training"),
 }
 
@@ -35,6 +37,9 @@ def main(argv: list[str] | None = None) -> int:
         require_linux()
         if name in ("-h", "--help"):
             print(help_text())
+            return 0
+        if name == "--version":
+            print(f"dfl-dist {__version__}")
             return 0
         if name not in COMMANDS:
             raise refusal("command", name, ", ".join(COMMANDS), COMMANDS)
@@ -62,6 +67,6 @@ def help_text() -> str:
             "",
             *(f"  {command:<12} {text}" for command, (_, text) in COMMANDS.items()),
             "",
-            "Training: torchrun --nproc_per_node=8 -m dfl_dist.train --help",
+            "Settings of a run: dfl-dist train --help; torchrun --nproc_per_node=8 -m dfl_dist.train takes the same.",
         ]
     )

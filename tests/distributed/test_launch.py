@@ -3,13 +3,16 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pytest
 from launching import HELPERS, Running, assert_same_run, dfl_dist, lines, run, running, wait_for_rounds
 from ranks import free_port
 
 from dfl_dist import train
+from dfl_dist.run_folder.folder import read_environment
 from dfl_dist.run_folder.status import read_ending
 
 SMALL = ("--model.name", "small_models:slow", "--local.steps", "1", "--report", "false")
@@ -108,3 +111,12 @@ def test_two_hosts_end_with_the_bits_of_one(tmp_path: Path) -> None:
 
 def test_both_hosts_hear_of_a_mistake(tmp_path: Path) -> None:
     assert on_two_hosts(tmp_path, "--model.name", "resnet") == [2, 2]
+
+
+@pytest.mark.parametrize(("words", "world_size"), [((), 1), (("-n", "2"), 2)])
+def test_train_is_one_process_or_so_many_ranks(tmp_path: Path, words: tuple[str, ...], world_size: int) -> None:
+    """`python -m dfl_dist` is the same command."""
+    settings = ("--num_clients", "2", "--rounds", "1", "--local.steps", "1", "--report", "false", "--out", "run")
+    done = run([sys.executable, "-m", "dfl_dist", "train", *words, *settings], tmp_path)
+    assert done.code == 0, done.err
+    assert read_environment(tmp_path / "run")["world_size"] == world_size

@@ -34,7 +34,8 @@ ALLOWED: dict[str, set[str]] = {
     "sweep": BELOW_SWEEP,
     "commands": BELOW_SWEEP | {"sweep"},
     "dfl_dist": {"errors", "training"},
-    "train": {"signals", "training"},
+    "train": {"signals", "text", "training"},
+    "__main__": {"commands"},
 }
 MAY_DISTRIBUTE = {"distributed", "launcher"}  # import torch.distributed
 

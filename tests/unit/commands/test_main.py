@@ -2,6 +2,7 @@
 
 import pytest
 
+import dfl_dist
 from dfl_dist.commands.main import COMMANDS, main
 
 
@@ -21,3 +22,8 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
 def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert main([name, "--help"]) == 0
     assert f"dfl-dist {name}" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"dfl-dist {dfl_dist.__version__}\n"
