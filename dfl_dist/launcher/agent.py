@@ -38,8 +38,8 @@ from dfl_dist.launcher.stopped import Watch
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
-MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves, before
-LAST_CHANCE_S = 0.2  # and then
+MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves
+LAST_CHANCE_S = 0.2  # that they get to leave, where none of them has
 GONE_WITHIN_S = 30.0
 LEFT_WITHIN_S = 30.0  # for ranks to leave, once the run is complete: a user's tracker may have to send much
 READ_WITHIN_S = 2.0  # for what they have printed

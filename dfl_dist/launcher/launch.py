@@ -55,7 +55,6 @@ class Launch:
     command: str  # its words up to the settings of the run
     token: str  # names this launch
     status: Path | None = None
-
     noted: dict[str, object] = field(default_factory=dict)  # what was written down
 
     def note(self, job: Job) -> None:
