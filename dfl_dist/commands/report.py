@@ -7,14 +7,14 @@ from pathlib import Path
 
 from dfl_dist.commands.options import split
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.report import text
+from dfl_dist.report import records, text
 from dfl_dist.report.groups import Group, group_runs
 from dfl_dist.report.read import find_runs, read_run
 from dfl_dist.text import format_table
 
 STDOUT = "-"
 FORMATS = ("png", "svg")
-TEXTS = ("markdown", "latex")
+TEXTS = ("markdown", "latex", "csv", "json")
 OPTIONS = {
     "target": ("ACC", "an accuracy, 0.9 or 90%: also show after how many rounds it was reached"),
     "markdown": (
@@ -22,6 +22,8 @@ OPTIONS = {
         "accuracies as methods × data, where there are several partitions; then all numbers",
     ),
     "latex": ("FILE|-", "accuracies as methods × data, a table of the booktabs package; - is stdout"),
+    "csv": ("FILE|-", "one row per evaluated round, rounds counted from 0, for other programs"),
+    "json": ("FILE|-", "the same as a list of objects"),
     "figures": ("FOLDER", "accuracy against rounds, bytes and seconds; loss, consensus, push weights, clients"),
     "format": ("png|svg", "of the figures, or png,svg for both (default: png)"),
     "html": ("FILE", "one page with everything, for a browser"),
@@ -133,7 +135,13 @@ def read_groups(names: Sequence[str]) -> list[Group]:
 
 
 def make_text(name: str, groups: Sequence[Group], target: float | None) -> str:
-    return text.markdown(groups, target) if name == "markdown" else text.latex(groups)
+    texts = {
+        "markdown": lambda: text.markdown(groups, target),
+        "latex": lambda: text.latex(groups),
+        "csv": lambda: records.as_csv(groups),
+        "json": lambda: records.as_json(groups),
+    }
+    return texts[name]()
 
 
 def write_files(
