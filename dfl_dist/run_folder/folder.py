@@ -50,7 +50,8 @@ def check_free(out: str | None) -> None:
         raise ConfigError(f"out: given {out}, which already holds a run, allowed: a new folder, or --resume {out}")
     begun = "run" in read_environment(Path(out))
     for path in sorted(Path(out).iterdir()):
-        ours = path.name == CELL or (begun and path.name.lstrip(".").startswith(OF_A_START))
+        ours = path.name == CELL or path.name.startswith(f".{ENVIRONMENT}.")  # the latter from a kill as it was written
+        ours |= begun and path.name.lstrip(".").startswith(OF_A_START)
         if not ours and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"out: given {out}, which holds {path.name}, allowed: a new or empty folder")
 

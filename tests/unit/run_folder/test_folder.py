@@ -118,6 +118,8 @@ def test_a_named_folder_that_holds_anything_else_is_refused_by_name(tmp_path: Pa
 
 
 def test_what_a_start_has_left_that_came_to_nothing_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".environment.json.123").touch()
+    check_free(".")
     write_environment(tmp_path, {"run": "abc"})
     (tmp_path / "sweep.json").touch()
     (tmp_path / "partition.npz").touch()
