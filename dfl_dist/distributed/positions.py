@@ -30,6 +30,7 @@ ANSWER_S = 0.6  # how long the others have to answer it
 TOLD_WITHIN_S = 1.2  # how long ranks stay for the one that prints the table
 STORE_WITHIN_S = 1.8
 END_S = 0.5
+LATE_S = 0.5  # an answer of the store
 LONG_S = 1.0  # a wait from which on somebody may be about to give up
 ASKED, TOLD = "asked", "told"
 START = "start"  # the phase before the first round
@@ -110,6 +111,7 @@ class Publisher:
     ) -> None:
         self.world, self.store, self.firsts = world, store, firsts
         self.name, self.started, self.ended = socket.gethostname(), time.monotonic(), False
+        self.answers_since = 0.0  # the store, without a pause
         self.address = next((each.address for each in firsts if each.host == world.host), "")
         self.watch = Watch(waits_long, lines) if len(firsts) > 1 else None
         self.requests: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -149,15 +151,27 @@ class Publisher:
                     beat, asked = 0.0, True
 
     def _publish(self) -> None:
-        self.store.set(f"position/{self.world.rank}", json.dumps(asdict(self.position())))
+        with self._noting_late_answers():
+            self.store.set(f"position/{self.world.rank}", json.dumps(asdict(self.position())))
+
+    @contextlib.contextmanager
+    def _noting_late_answers(self) -> Iterator[None]:
+        """Where the store itself stood still, with the agent that serves it, nobody could tell anything meanwhile."""
+        asked = time.monotonic()
+        yield
+        if time.monotonic() - asked > LATE_S:
+            self.answers_since = self.since_start(time.monotonic())
 
     def _look_for_silence(self) -> None:
         wait, limit_s = OWN.wait, OWN.silence_s
         if OWN.place[1] != START or not limit_s or not wait or time.monotonic() - wait.since < limit_s:
             return
+        with self._noting_late_answers():
+            found = list(self._read())
         now = self.since_start(time.monotonic())
-        silent = [each.rank for each in self._read() if each.rank in wait.peers and now - each.at > limit_s]
-        if silent:
+        heard = {each.rank: max(each.at, self.answers_since) for each in found}
+        silent = [rank for rank in wait.peers if rank in heard and now - heard[rank] > limit_s]
+        if silent and OWN.wait is wait:  # it waits for them still
             told = f"waited for {wait.what}: nothing was heard of rank {silent[0]} for {limit_s:g} s (timeout_s)"
             if words := self.give_up(told):
                 log.error("%s", words)

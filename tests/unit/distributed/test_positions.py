@@ -1,7 +1,9 @@
 """What a rank marks of its position, and what it says when it gives up; several ranks' parts in one process."""
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -108,3 +110,55 @@ def test_a_second_run_begins_anew(store: Any) -> None:
     positions.start(world(0), dist.PrefixStore("second", store))  # type: ignore[attr-defined]
     assert not first.thread.is_alive()
     assert not OWN.sent
+
+
+class SlowStore:
+    """A store that stands still for a moment when it is asked what all ranks have told."""
+
+    def __init__(self, content: dict[str, str], pause: Callable[[], None]) -> None:
+        self.content, self.pause = content, pause
+
+    def set(self, key: str, value: str) -> None:
+        self.content[key] = value
+
+    def add(self, key: str, number: int) -> int:
+        return number
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.content for key in keys)
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self.pause()
+        return [self.content[key].encode() for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("what_happens", "gives_up"),
+    [
+        pytest.param("nothing", True, id="the rank is silent"),
+        pytest.param("the store stands still", False, id="nobody could tell anything"),
+        pytest.param("the rank has come", False, id="it is not waited for any more"),
+    ],
+)
+def test_a_rank_that_is_silent_at_the_start(monkeypatch: pytest.MonkeyPatch, what_happens: str, gives_up: bool) -> None:
+    monkeypatch.setattr(positions, "LATE_S", 0.05)
+    monkeypatch.setattr(positions.logging, "shutdown", lambda: None)
+    ended: list[int] = []
+    monkeypatch.setattr(positions.os, "_exit", ended.append)
+    positions.stop()
+    OWN.place, OWN.silence_s = (0, positions.START, time.monotonic()), 0.5
+    OWN.wait = positions.Wait((1,), "rank 1 to load its data", None, time.monotonic() - 10)
+
+    def pause() -> None:
+        if what_happens == "the store stands still":
+            time.sleep(0.1)
+        if what_happens == "the rank has come":
+            OWN.wait = None
+
+    publisher = Publisher(world(0), SlowStore({}, lambda: None))
+    publisher.end()  # what its thread does is done here
+    publisher.started -= 10
+    publisher.store = SlowStore({"position/1": json.dumps(asdict(Position(1)))}, pause)
+    publisher._look_for_silence()
+    OWN.wait = OWN.silence_s = None
+    assert bool(ended) == gives_up
