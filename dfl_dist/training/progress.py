@@ -21,9 +21,14 @@ class Field(NamedTuple):
     can_be_missed: int
     round: int | None = None  # the round that it is of, counted from 1; None: it is of now
 
-    def shown(self, done: int, mark: str) -> str:
-        """With the round that it is of, where that is not the last one."""
-        return self.text + (mark.format(self.round) if self.round not in (None, done) else "")
+
+def mark(fields: Sequence[Field], done: int, form: str) -> str:
+    """Fields in one text; the last of those that are of an earlier round than `done` says which."""
+    texts = []
+    for field, following in zip(fields, [*fields[1:], None], strict=True):
+        is_last = following is None or following.round != field.round
+        texts.append(field.text + (form.format(field.round) if is_last and field.round not in (None, done) else ""))
+    return "  ".join(texts)
 
 
 class Progress:
@@ -69,8 +74,7 @@ class Progress:
             self.bar.update(done - self.bar.n)
             self._draw()
         elif done % self.every == 0 or done == self.rounds:
-            shown = [field.shown(done, " (after round {})") for field in self._fields()]
-            log.info("%s", "  ".join([self._count(done), *shown]))
+            log.info("%s  %s", self._count(done), mark(self._fields(), done, " (after round {})"))
 
     def close(self) -> None:
         if self.bar is not None:
@@ -98,7 +102,7 @@ def draw(count: str, fields: Sequence[Field], done: int, rounds: int, columns: i
     """The bar in a line that fits, with as many fields as there is room for."""
     kept = list(fields)
     while True:
-        text = "  ".join(["", *(field.shown(done, " ({})") for field in kept)])
+        text = f"  {mark(kept, done, ' ({})')}" if kept else ""
         room = columns - 1 - len(count) - len(" ||") - len(text)
         if room >= SHORTEST_BAR or not kept:
             break
