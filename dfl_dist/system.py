@@ -22,6 +22,15 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def born(pid: int) -> str | None:
+    """When a process began, as the kernel counts, which tells it from a later one of that number; None: it is gone."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else rest[18]
+
+
 @contextmanager
 def names_from_files() -> Iterator[None]:
     """Look names of hosts up in this host's own files only.

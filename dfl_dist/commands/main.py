@@ -21,6 +21,7 @@ COMMANDS = {  # where its function `main` is, and what it is for
     "launch": ("launch", "train on one host or on several, with restarts and clean stops"),
     "partition": ("partition.command", "which client has how many samples of which class, without training"),
     "report": ("report", "what runs have reached: tables, LaTeX, figures, one page"),
+    "runs": ("runs", "what runs there are, how they stand, what they have reached; also while they run"),
     "sweep": (
         "sweep",
         "the runs of a grid, some at a time; finished ones are skipped, interrupted ones resumed",

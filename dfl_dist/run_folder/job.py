@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ from dfl_dist.run_folder.folder import (
 )
 from dfl_dist.run_folder.metrics import METRICS, EvalSchedule
 from dfl_dist.run_folder.status import LAUNCH
+from dfl_dist.system import born
 
 NOT_ASKED = ("out", "resume")  # where a run is kept is no part of what it is
 IDENTITY = ("num_clients", "model.name", "dtype", "algorithm", "data.name", "seed")
@@ -262,8 +264,9 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
 
 
 def name_job(run_id: str | None) -> dict[str, Any]:
-    """By what a job knows its own run again."""
-    return {"run_id": run_id, "launch": os.environ.get(LAUNCH)}
+    """By what a job knows its own run again, and others whether it is still at work."""
+    leader = {"host": socket.gethostname(), "pid": os.getpid(), "born": born(os.getpid())}
+    return {"run_id": run_id, "launch": os.environ.get(LAUNCH), "leader": leader}
 
 
 def write_settings(job: Job, *, backend: str, device: str, threads: int) -> None:
