@@ -79,7 +79,11 @@ class Local:
     steps: int | None = setting(None, "local steps per round, instead of epochs", at_least(1))
     batch_size: int = setting(32, "mini-batch size; 0 is the whole shard", at_least(0))
     lr: float = setting(0.03, "learning rate of the first round", at_least(0))
-    lr_decay: float = setting(0.998, "factor on the learning rate per round", up_to(1))
+    schedule: Literal["exponential", "cosine", "constant"] = setting(
+        "exponential", "the rate of round t: lr*lr_decay^t; lr*(1 + cos(pi*t/rounds))/2; lr"
+    )
+    lr_decay: float = setting(0.998, "factor on the learning rate per round, with schedule exponential", up_to(1))
+    warmup_rounds: int = setting(0, "rounds in which the rate grows to that, by equal steps; 0 is none", at_least(0))
     momentum: float = setting(None, "momentum alpha (null: the algorithm's)", below_one())
     rho: float = setting(None, "SAM radius; 0 is the plain gradient (null: the algorithm's)", at_least(0))
     step: Literal["x", "z"] = setting(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dfl_dist.config.names import choose
+from dfl_dist.config.schema import Local
 from dfl_dist.report.groups import Group, label_group
 from dfl_dist.report.measures import MEASURES, RANKED_BY, Measure, Reached, measure, shown_measures, total
 from dfl_dist.report.paper_table import data_set_name, method_name
@@ -175,13 +176,20 @@ def tell_graph(run: Run) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def tell_schedule(local: Local) -> str:
+    """How the learning rate changes from round to round."""
+    decay = f", × {local.lr_decay:g} per round" if local.lr_decay != 1 else ""
+    change = {"exponential": decay, "cosine": ", along a cosine to 0", "constant": ""}[local.schedule]
+    return change + (f", warmed up over {count(local.warmup_rounds, 'round')}" if local.warmup_rounds else "")
+
+
 def tell_local(run: Run) -> str:
     local = run.config.local
     amounts = {"step": local.steps, "epoch": local.epochs}  # one of them
     parts = [
         *(count(number, noun) for noun, number in amounts.items() if number is not None),
         f"batches of {local.batch_size}" if local.batch_size else "the whole shard at once",
-        f"learning rate {local.lr:g}" + (f", × {local.lr_decay:g} per round" if local.lr_decay != 1 else ""),
+        f"learning rate {local.lr:g}{tell_schedule(local)}",
         f"momentum {local.momentum:g}" if local.momentum else "no momentum",
         f"SAM radius {local.rho:g}" if local.rho else "plain gradient",
     ]

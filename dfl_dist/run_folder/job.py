@@ -210,6 +210,10 @@ def check_continuation(found: Continuation, resolved: Config) -> None:
             f"{key}: given {get(resolved, key)}, allowed: {get(found.resolved, key)}, "
             f"as in the run that is resumed ({found.folder})"
         )
+    if resolved.local.schedule == "cosine" and resolved.rounds != found.resolved.rounds:
+        raise refusal(
+            "rounds", resolved.rounds, f"{found.resolved.rounds}, which local.schedule cosine is laid out for"
+        )
     written = found.rounds_done == resolved.rounds and is_finished(found.folder, resolved.rounds)
     if found.rounds_done > resolved.rounds or written:
         done = f"more than {found.rounds_done}, which {found.folder} has done; set --rounds"

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from dfl_dist.algorithms.local_steps import LocalRule
+from dfl_dist.algorithms.rate import Rate
 from dfl_dist.config.names import choose, lookup
 from dfl_dist.config.schema import Config, Data
 from dfl_dist.data import partition
@@ -157,9 +158,8 @@ def local_work(config: Config) -> LocalWork:
         weight_decay=local.weight_decay,
         clip_norm=local.clip_norm,
     )
-    return LocalWork(
-        rule, local.lr, local.lr_decay, local.batch_size, local.epochs, local.steps, config.data.augment, config.seed
-    )
+    rate = Rate(local.lr, local.schedule, local.lr_decay, local.warmup_rounds, config.rounds)
+    return LocalWork(rule, rate, local.batch_size, local.epochs, local.steps, config.data.augment, config.seed)
 
 
 def graph_schedule(config: Config) -> Schedule:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dfl_dist.algorithms.local_steps import LocalRule, local_steps
+from dfl_dist.algorithms.rate import Rate
 from dfl_dist.data.shard import Shard, batches
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.randomness import stream
@@ -18,16 +19,12 @@ class LocalWork:
     """What a client does between two exchanges."""
 
     rule: LocalRule
-    lr: float
-    lr_decay: float
+    rate: Rate
     batch_size: int
     epochs: int | None
     steps: int | None
     augment: bool
     seed: int
-
-    def lr_of(self, round_idx: int) -> float:
-        return self.lr * self.lr_decay**round_idx
 
 
 @dataclass
@@ -59,7 +56,7 @@ class Clients:
                 stream(work.seed, purpose, client=client, round_idx=round_idx)
                 for purpose in ("batches", "augmentation", "dropout")
             )
-            x, w, shard, lr = self.x[row], float(self.w[row]), self.shards[row], work.lr_of(round_idx)
+            x, w, shard, lr = self.x[row], float(self.w[row]), self.shards[row], work.rate.of(round_idx)
             indices = batches(len(shard), work.batch_size, epochs=work.epochs, steps=work.steps, rng=order)
             drawn = shard.draw(indices, augmentation if work.augment else None)
             self.losses[row] = local_steps(model, x, w, self.velocity, drawn, work.rule, lr, dropout)

@@ -220,7 +220,7 @@ def run_of(job: Job, model: FlatModel, fence: Fence, go_on: str) -> Run:
         go_on=go_on,
         rounds=config.rounds,
         rounds_done=job.rounds_done,
-        lr_of=local_work(config).lr_of,
+        lr_of=local_work(config).rate.of,
         checkpoint_every=config.checkpoint.every,
         keep=config.checkpoint.keep,
         identity=job.identity(model.size),

@@ -75,6 +75,8 @@ SPECIAL: dict[str, tuple[int | None, str]] = {
         3,
         "--num_clients 5 --local.gradient_at round --local.clip_norm 0.5 --local.weight_decay 0.1",
     ),
+    "dfedsgpsm, cosine, warmed up": (None, "--num_clients 4 --local.schedule cosine --local.warmup_rounds 3"),
+    "osgp, constant rate": (None, "--num_clients 4 --local.schedule constant"),
     "dfedsgpsm-s, overlap 1": (None, "--num_clients 4 --overlap 1 --graph.out_degree 2"),
     "dfedsgpsm, static": (None, "--num_clients 5 --graph.static true --graph.out_degree 2"),
     "dfedsam, overlap 1, unequal degrees": (None, "--num_clients 5 --graph.out_degree 3 --overlap 1"),

@@ -157,7 +157,12 @@ def local_round(
     if not mistake.keep_momentum:
         v[:] = 0
     frozen = x / w if local["gradient_at"] == "round" and not mistake.gradient_at_step else None
-    lr = local["lr"] * local["lr_decay"] ** t
+    factor = {
+        "exponential": local["lr_decay"] ** t,
+        "cosine": 0.5 * (1 + np.cos(np.pi * t / problem.config["rounds"])),
+        "constant": 1.0,
+    }[local["schedule"]]
+    lr = local["lr"] * factor * min(1.0, (t + 1) / max(1, local["warmup_rounds"]))
     rng, losses, counts = stream(problem.config["seed"], "batches", client=i, round_idx=t), [], []
     for b in batches(len(targets), local["batch_size"], epochs=local["epochs"], steps=local["steps"], rng=rng):
         z = x / w if frozen is None else frozen

@@ -90,6 +90,14 @@ def test_a_run_keeps_its_clients_on_other_ranks() -> None:
         plan_job({"resume": str(job.folder)}, 5, None)
 
 
+def test_a_run_along_a_cosine_keeps_its_rounds() -> None:
+    job = begin({"local.schedule": "cosine", "rounds": 20})
+    save(job.folder, 10)
+    assert plan_job({"resume": str(job.folder)}, None, None).start
+    with pytest.raises(ConfigError, match=r"rounds: given 30, allowed: 20, which local\.schedule cosine is laid out"):
+        plan_job({"resume": str(job.folder), "rounds": 30}, None, None)
+
+
 @pytest.mark.parametrize("written", [None, 0.0])
 def test_a_run_from_before_clipping_was_the_default_goes_on_without_it(written: float | None) -> None:
     job = begin({})
