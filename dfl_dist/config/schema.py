@@ -163,6 +163,11 @@ class Config:
     timeout_s: float = setting(
         300.0, "longest wait for another rank, in seconds; longer than a round takes", up_to(LONGEST_TIMEOUT_S)
     )
+    max_seconds: float | None = setting(
+        None,
+        "stop cleanly, with a checkpoint, after the round in which so many seconds are over (null: none)",
+        above(0),
+    )
     report: bool = setting(True, "write report.html, and report.png, at the end of the run")
     tensorboard: bool = setting(False, "write events for TensorBoard into the run folder")
     data: Data

@@ -16,7 +16,7 @@ Asked = dict[str, Any]  # every key, with the value asked for; None where nothin
 # Keys that may differ between a run and its continuation; everything else is part of what the run is.
 RESUMABLE = (
     *("rounds", "timeout_s", "backend", "device", "threads", "out", "resume", "eval", "checkpoint"),
-    *("report", "tensorboard", "data.root", "data.download"),
+    *("max_seconds", "report", "tensorboard", "data.root", "data.download"),
 )
 NULL_IN_OLDER_RUNS = {"local.clip_norm": 0.0}  # what null meant in a resolved.yaml that has it
 

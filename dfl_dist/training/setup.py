@@ -1,6 +1,8 @@
 """From a job to the objects that run it: what rank 0 prepares, what all ranks connect, load and tell, the two roles."""
 
+import math
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from zipfile import BadZipFile
@@ -73,7 +75,7 @@ def assemble(
         open_records(job, known, fence)
         tell_start(job, known.backend, list(zip(known.hosts, known.devices, strict=True)), model.size)
         tell_graph(config, schedule)
-        planner = Planner(control, schedule, job.folder, wish_to_stop)
+        planner = Planner(control, schedule, job.folder, limited(wish_to_stop, config.max_seconds))
         recorder = Recorder(job.folder, listeners(job, user), fence.check)
         inbox, run = make_inbox(job, control, layout, known), run_of(job, model, fence, go_on)
         return Leader(control, planner, inbox, recorder, run=run, model=model)
@@ -92,6 +94,12 @@ def assemble(
         fence=fence,
         wish_to_stop=wish_to_stop,
     )
+
+
+def limited(wish_to_stop: Callable[[], str | None], seconds: float | None) -> Callable[[], str | None]:
+    """A wish to stop that also comes when the time is up, counted from now."""
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    return lambda: wish_to_stop() or (f"max_seconds {seconds:g}" if time.monotonic() > end else None)
 
 
 # What every rank loads and connects.

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launching import TIMEOUT_S, Finished, lines, running, wait_for_rounds
+from launching import TIMEOUT_S, TRAINER, Finished, lines, ranks, run, running, wait_for_rounds
 
+from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.folder import is_finished
 
 ENDLESS = ("--rounds", "5000", "--num_clients", "2", "--local.steps", "1", "--out", "run", "--report", "false")
@@ -106,3 +107,16 @@ def test_a_process_that_a_rank_forks_has_its_own_signals(tmp_path: Path) -> None
         done = job.finish()
     assert done.code == 0, done.err
     assert "finished after round 2 of 2" in done.out
+
+
+def test_when_the_time_is_up_the_run_stops_with_a_checkpoint(tmp_path: Path) -> None:
+    """That is no failure, and the command that goes on is told."""
+    done = run(ranks(2, TRAINER, *ENDLESS, "--max_seconds", "0.5"), tmp_path)
+    assert done.code == 0, done.err
+    rounds = len(lines(tmp_path / "run" / "metrics.jsonl"))
+    assert 0 < rounds < 5000
+    assert done.out.startswith(f"stopped by max_seconds 0.5 after round {rounds} of 5000, ")
+    assert "go on with: " in done.out
+    newest = checkpoint.newest(tmp_path / "run")
+    assert newest
+    assert checkpoint.round_of(newest) == rounds

@@ -26,7 +26,7 @@ def read_all(terminal: int) -> bytes:
     return seen
 
 
-@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("columns", [80, 140])
 def test_scores_stay_on_the_screen_above_a_bar_that_fits(tmp_path: Path, columns: int) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 30, columns, 0, 0))
@@ -44,3 +44,5 @@ def test_scores_stay_on_the_screen_above_a_bar_that_fits(tmp_path: Path, columns
     kept = [line for line in drawn if "|" not in line]
     assert [int(line.split("/")[0].split()[1]) for line in kept] == [2, 4, 6]
     assert all(re.search(r"loss \d\.\d{4}  accuracy \d+\.\d\d%  consensus [\d.]+", line) for line in kept), kept
+    words = ["loss", "accuracy", "ETA", *(["consensus", "s/round"] if columns == 140 else [])]
+    assert all(word in bars[-1] for word in words), bars[-1]

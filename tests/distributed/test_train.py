@@ -1,13 +1,6 @@
 """Whole runs on real ranks: the run folder, layouts, the quickstart, what a person sees."""
 
-import fcntl
 import json
-import os
-import pty
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +13,6 @@ from launching import (
     assert_same_clients,
     client_states,
     elastic,
-    environment,
     lines,
     ranks,
     run,
@@ -238,22 +230,3 @@ def test_a_folder_that_holds_a_run_is_refused(eight_ranks: Path) -> None:
     assert done.code == 2
     assert f"out: given {eight_ranks}, which already holds a run" in done.err
     assert (eight_ranks / "metrics.jsonl").read_text() == before
-
-
-def test_a_person_at_a_terminal_sees_a_bar(tmp_path: Path) -> None:
-    master, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 140, 0, 0))
-    command = [sys.executable, "-m", "dfl_dist.train", "--rounds", "6", "--num_clients", "2", "--eval.every", "2"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=terminal, stdout=subprocess.PIPE)
-    os.close(terminal)
-    shown = b""
-    try:
-        while chunk := os.read(master, 4096):
-            shown += chunk
-    except OSError:  # the terminal's other end is closed: the run has ended
-        pass
-    process.communicate(timeout=60)
-    last = shown.decode().replace("\r", "\n").strip().splitlines()[-1]
-    assert process.returncode == 0
-    for word in ("round 6/6", "loss", "accuracy", "consensus", "s/round", "ETA"):
-        assert word in last, last
