@@ -59,6 +59,11 @@ def record(
     }
 
 
+def worst_tenth(accuracies: Sequence[float]) -> float:
+    """The mean of the ⌈n/10⌉ lowest."""
+    return mean(sorted(accuracies)[: -(-len(accuracies) // 10)])
+
+
 @dataclass(frozen=True)
 class EvalSchedule:
     """Which rounds are evaluated."""
@@ -168,6 +173,9 @@ METRICS = {
     ),
     "client_accuracy_min": Metric("lowest of them", "percent", "clients evaluated", of_clients=min),
     "client_accuracy_max": Metric("highest of them", "percent", "clients evaluated", of_clients=max),
+    "client_accuracy_worst_tenth": Metric(
+        "mean of the worst tenth of them", "percent", "clients evaluated", of_clients=worst_tenth
+    ),
     "lr": Metric("learning rate", "number", "every"),
     "bytes_sent": Metric("bytes sent by all clients together", "bytes", "every"),
     "seconds_local": Metric("seconds of local steps, slowest rank", "seconds", "every"),

@@ -80,7 +80,7 @@ def test_metrics_lines_can_be_recomputed(eight_ranks: Path) -> None:
     assert [line["round"] for line in recorded] == list(range(10))
     always = {"round", "lr", "train_loss", "bytes_sent", "seconds_local", "seconds_exchange", "seconds_total"}
     always |= {"push_weight_min", "push_weight_max", "push_weight_sum"}
-    mean_only, clients_too = {"test_accuracy", "test_loss", "consensus_distance"}, {"mean", "min", "max"}
+    mean_only, clients_too = {"test_accuracy", "test_loss", "consensus_distance"}, {"mean", "min", "max", "worst_tenth"}
     for line in recorded:
         t, states = line["round"], client_states(eight_ranks, line["round"] + 1)
         each_client = t in (4, 9)
@@ -106,8 +106,8 @@ def check_scores(line: dict[str, float], states: list[dict[str, torch.Tensor]], 
     assert line["consensus_distance"] == pytest.approx(np.mean([float((z - mean).norm()) for z in own]), rel=1e-5)
     if each_client:
         scores = [evaluate_plainly(z)[0] for z in own]
-        found = [line[f"client_accuracy_{word}"] for word in ("mean", "min", "max")]
-        assert found == pytest.approx([np.mean(scores), min(scores), max(scores)], rel=1e-12)
+        found = [line[f"client_accuracy_{word}"] for word in ("mean", "min", "max", "worst_tenth")]
+        assert found == pytest.approx([np.mean(scores), min(scores), max(scores), min(scores)], rel=1e-12)
 
 
 def evaluate_plainly(params: torch.Tensor) -> tuple[float, float]:

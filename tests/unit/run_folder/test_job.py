@@ -259,7 +259,7 @@ def test_a_stop_that_was_asked_for_while_ranks_are_started_again_is_kept(
         (5, 0, 7, 7, []),  # it ends there again
         (5, 0, 7, 8, ["test_accuracy", "test_loss", "consensus_distance"]),
         (5, 0, 10, 20, []),
-        (5, 4, 10, 20, ["client_accuracy_mean", "client_accuracy_min", "client_accuracy_max"]),
+        (5, 4, 10, 20, [f"client_accuracy_{word}" for word in ("mean", "min", "max", "worst_tenth")]),
         (5, 4, 8, 20, []),
     ],
 )

@@ -2,7 +2,18 @@
 
 import math
 
-from dfl_dist.run_folder.metrics import CHARTS, CURVES, METRICS, EvalSchedule, RankReport, record, score_clients
+import pytest
+
+from dfl_dist.run_folder.metrics import (
+    CHARTS,
+    CURVES,
+    METRICS,
+    EvalSchedule,
+    RankReport,
+    record,
+    score_clients,
+    worst_tenth,
+)
 
 
 def report(losses: list[float], weights: list[float], *, seconds: float = 1.0, in_flight: float = 0.0) -> RankReport:
@@ -38,8 +49,9 @@ def test_record_is_over_those_that_trained_and_with_what_is_in_flight() -> None:
 def test_every_recorded_key_is_a_row_of_the_table_with_the_rounds_that_have_it() -> None:
     line = record(0, 0.1, [report([1.0], [1.0])], [0], {})
     assert set(line) == {key for key, metric in METRICS.items() if metric.rounds == "every"}
-    of_clients = score_clients([0.25, 0.5, 0.75, 1.0])
-    assert of_clients == {"client_accuracy_mean": 0.625, "client_accuracy_min": 0.25, "client_accuracy_max": 1.0}
+    of_clients = score_clients([0.5, 0.25, 1.0, 0.75])
+    expected = {"mean": 0.625, "min": 0.25, "max": 1.0, "worst_tenth": 0.25}
+    assert of_clients == {f"client_accuracy_{word}": value for word, value in expected.items()}
     assert set(of_clients) == {key for key, metric in METRICS.items() if metric.rounds == "clients evaluated"}
 
 
@@ -56,3 +68,8 @@ def test_evaluated_rounds() -> None:
     assert schedule.due(0, last=True)
     assert schedule.each_client(0, last=True)
     assert not EvalSchedule(every=4, clients_every=0).each_client(3, last=True)
+
+
+@pytest.mark.parametrize(("clients", "value"), [(1, 0.0), (10, 0.0), (11, 0.5), (20, 0.5), (21, 1.0)])
+def test_the_worst_tenth_is_rounded_up(clients: int, value: float) -> None:
+    assert worst_tenth([float(number) for number in reversed(range(clients))]) == value
