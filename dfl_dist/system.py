@@ -22,12 +22,17 @@ def end_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def read_stat(process: Path) -> list[str]:
+    """What the kernel says of a process, given its folder in /proc, from its state on; X where it has ended."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
+
+
 def born(pid: int) -> str | None:
     """When a process began, as the kernel counts, which tells it from a later one of that number; None: it is gone."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
+    state, *rest = read_stat(Path(f"/proc/{pid}"))
     return None if state in "ZX" else rest[18]
 
 

@@ -3,9 +3,9 @@
 import os
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 from dfl_dist.errors import ConfigError
+from dfl_dist.system import born
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,5 @@ def run_id() -> str | None:
         return f"torchrun-{run}"
     if "TORCHELASTIC_RESTART_COUNT" not in env:
         return None
-    try:  # torchrun without an id of its own: its process and when that started
-        started = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
-    return f"agent-{socket.gethostname()}-{os.getppid()}-{started}"
+    agent = os.getppid()  # torchrun without an id of its own: its process and when that started
+    return f"agent-{socket.gethostname()}-{agent}-{started}" if (started := born(agent)) else None

@@ -6,15 +6,9 @@ import signal
 import time
 from pathlib import Path
 
+from dfl_dist.system import read_stat
+
 GONE_WITHIN_S = 30.0  # the kernel removes a killed process, unless a disk or a driver holds it
-
-
-def read_stat(process: Path) -> list[str]:
-    """What the kernel says of a process, given its folder in /proc, from its state on; X where it has ended."""
-    try:
-        return (process / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ["X"]
 
 
 def session_of(process: Path) -> int | None:
