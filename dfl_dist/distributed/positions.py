@@ -147,8 +147,9 @@ class Publisher:
                 with contextlib.suppress(queue.Empty):
                     if action := self.requests.get(timeout=TICK_S):
                         action()
-                if not asked and self.store.check([ASKED]):
-                    beat, asked = 0.0, True
+                with self._noting_late_answers():
+                    if not asked and self.store.check([ASKED]):
+                        beat, asked = 0.0, True
 
     def _publish(self) -> None:
         with self._noting_late_answers():
