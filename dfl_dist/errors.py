@@ -13,23 +13,35 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 class ConfigError(ValueError):
-    """A user's mistake, told in one line: the key, what was given, what is allowed."""
+    """A user's mistake, told in one line: the key, what was given, what is allowed.
+
+    `public` is what other hosts are told of it, where the line has the text of an exception in the user's code.
+    """
+
+    shown: bool | None = None  # whether this rank shows it; None: the first rank of each host does
+
+    def __init__(self, text: str, public: str | None = None) -> None:
+        super().__init__(text)
+        self.public = text if public is None else public
 
 
 class ArgumentError(ValueError):
-    """A core function, which knows no settings, refuses one of its arguments."""
+    """A core function, which knows no settings, refuses one of its arguments; `because` of an exception, if of one."""
 
-    def __init__(self, argument: str, given: object, allowed: str) -> None:
-        super().__init__(f"{argument}: given {given}, allowed: {allowed}")
-        self.argument, self.given, self.allowed = argument, given, allowed
+    def __init__(self, argument: str, given: object, allowed: str, because: BaseException | None = None) -> None:
+        super().__init__(f"{argument}: given {given}{f': {one_line(because)}' if because else ''}, allowed: {allowed}")
+        self.argument, self.given, self.allowed, self.because = argument, given, allowed, because
 
 
 class UserCodeError(RuntimeError):
-    """An exception in a user's own model, data or callback. `details` is the user's own traceback."""
+    """An exception in a user's own model, data or callback. `details` is its traceback, for its own host only."""
+
+    shown: bool | None = None  # as of a ConfigError
 
     def __init__(self, what: str, details: str = "") -> None:
         super().__init__(what)
         self.details = details
+        self.public = what
 
 
 class RunFaultError(RuntimeError):
@@ -44,11 +56,24 @@ class StaleStartError(PeerError):
     """Another start of the run has taken over its folder: this one must not write there."""
 
 
-def refusal(key: str, given: object, allowed: str, known: Iterable[str] = ()) -> ConfigError:
-    """The one shape of a refusal; `known` are names among which the nearest is offered."""
+def refusal(
+    key: str, given: object, allowed: str, known: Iterable[str] = (), because: BaseException | None = None
+) -> ConfigError:
+    """The one shape of a refusal; `known` are names among which the nearest is offered.
+
+    `because` of an exception in the user's code: its text may have samples in it, so other hosts hear its type only.
+    """
     near = nearest(str(given), known)
     hint = f" (did you mean {near}?)" if near else ""
-    return ConfigError(f"{key}: given {given}, allowed: {allowed}{hint}")
+    if because is None:
+        return ConfigError(f"{key}: given {given}, allowed: {allowed}{hint}")
+    text, public = (f"{key}: given {given}: {why}, allowed: {allowed}{hint}" for why in reasons(because))
+    return ConfigError(text, public)
+
+
+def reasons(error: BaseException) -> tuple[str, str]:
+    """An exception in one line: with its text, and what may leave this host, its type."""
+    return one_line(error), type(error).__name__
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -69,7 +94,7 @@ def refused_as(**keys: str) -> Iterator[None]:
     try:
         yield
     except ArgumentError as error:
-        raise refusal(keys[error.argument], error.given, error.allowed) from error
+        raise refusal(keys[error.argument], error.given, error.allowed, because=error.because) from error
 
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -81,6 +106,8 @@ def is_of_disk(error: BaseException) -> bool:
 
 
 # Exceptions in code that is not ours.
+
+TYPED = ("<stdin>", "<python-input-", "<ipython-input-")  # the "files" of what a person types at a prompt
 
 
 def user_frames(error: BaseException) -> TracebackType | None:
@@ -102,7 +129,8 @@ def user_frames(error: BaseException) -> TracebackType | None:
 def is_installed(file: Path) -> bool:
     """Whether a source file belongs to Python or to an installed package, or is none at all (<frozen …>)."""
     python = Path(traceback.__file__).parent
-    return not file.is_absolute() or "site-packages" in file.parts or python in file.parents
+    typed = file.name.startswith(TYPED)
+    return not (typed or file.is_absolute()) or "site-packages" in file.parts or python in file.parents
 
 
 def user_error(what: str, error: BaseException) -> UserCodeError | None:

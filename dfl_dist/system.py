@@ -36,6 +36,11 @@ def born(pid: int) -> str | None:
     return None if state in "ZX" else rest[18]
 
 
+def resident_bytes() -> int:
+    """The memory that this process has, shared or not."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 @contextmanager
 def names_from_files() -> Iterator[None]:
     """Look names of hosts up in this host's own files only.
@@ -69,3 +74,11 @@ def free_ports() -> str:
         return "-".join(PORTS.read_text().split())
     except OSError:
         return ""
+
+
+def children_of_thread(thread: int | None) -> list[int]:
+    """The processes that a living thread of this process has started, as far as the kernel tells."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{thread}/children").read_text().split()]
+    except OSError:
+        return []

@@ -1,5 +1,6 @@
 # Sourced by the other scripts: makes .venv beside the code and installs the project into it, once for each change of
-# what it needs. Usage: prepare_environment [EXTRA]; afterwards $venv/bin has everything.
+# what it needs; beside no code, they take the dfl-dist in PATH. Usage: prepare_environment [EXTRA]; afterwards $venv/bin
+# has everything.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
@@ -9,8 +10,22 @@ is_installed() {
   if [ -n "$1" ]; then grep -qsx "$2" "$venv/.installed-$1"; else grep -qsx "$2" "$venv"/.installed*; fi
 }
 
+# In a copy of these scripts, beside no code: what is installed already.
+find_environment() {
+  local found
+  found="$(command -v dfl-dist)" || {
+    echo "launch: no dfl-dist in PATH; activate the environment that it was installed into" >&2
+    exit 2
+  }
+  venv="$(dirname "$(dirname "$found")")"
+}
+
 prepare_environment() {
   local extra="${1:-}" python="${PYTHON:-python3}" wanted
+  [ -f "$root/setup.cfg" ] || {
+    find_environment
+    return 0
+  }
   wanted="$(cat "$root/setup.cfg" "$root/pyproject.toml" "$root/constraints.txt" | cksum)"
   ! is_installed "$extra" "$wanted" || return 0
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {

@@ -4,6 +4,10 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+[ -d "$root/tests" ] || {
+  echo "launch/test.sh: the tests are in the project's repository, not in what pip installs" >&2
+  exit 2
+}
 prepare_environment test
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 cd "$root"

@@ -1,20 +1,22 @@
 """`dfl-dist launch`: start training, on one host or on each of several."""
 
+import os
 import re
 import secrets
 import shlex
 from pathlib import Path
 
 from dfl_dist.commands.options import split
+from dfl_dist.config.help import DRY_RUN
 from dfl_dist.config.parse import parse
 from dfl_dist.config.values import ask
 from dfl_dist.errors import refusal
 from dfl_dist.launcher.fork_server import FORK, SPAWN
 from dfl_dist.launcher.jobs import TRAINER, Program
-from dfl_dist.launcher.launch import Hosts, Launch, make_folder, run
+from dfl_dist.launcher.launch import Hosts, Launch, check_folder, find_place, make_folder, report, run
 from dfl_dist.run_folder import status
 from dfl_dist.signals import signals_caught
-from dfl_dist.text import format_table
+from dfl_dist.text import count, format_table
 
 OPTIONS = {
     "ranks": "processes on this host, -n for short (default: 8 on one host; on several one per GPU, or one per core)",
@@ -32,6 +34,7 @@ DEFAULTS = {"hosts": "1", "start": FORK, "port": "29400", "restarts": "3", "id":
 WHOLE_NUMBERS = {"ranks": 1, "hosts": 1, "host": 0, "port": 1, "restarts": 0}  # the smallest of each
 RANKS_ON_ONE_HOST = 8
 DOCTOR = "dfl_dist.commands.doctor.command:main"
+DRY = "dry-run"
 
 
 def main(argv: list[str]) -> int:
@@ -39,6 +42,8 @@ def main(argv: list[str]) -> int:
         print(help_text())
         return 0
     launch = read(argv)
+    if launch.dry_run:
+        return show(launch)
     with signals_caught() as interrupt:
         if launch.status:
             make_folder("status", launch.status)
@@ -46,10 +51,29 @@ def main(argv: list[str]) -> int:
         return run(launch, interrupt)
 
 
+def show(launch: Launch) -> int:
+    """Show what rank 0 would run, as it says itself; nothing is started. Other hosts are taken to be like this one."""
+    from dfl_dist.launcher.engine import count_ranks  # which takes torch
+    from dfl_dist.training.main import main as train
+
+    meeting, environment = find_place(launch)
+    for key, folder in (("logs", launch.program.logs), ("status", launch.status)):
+        if folder:
+            check_folder(key, folder)
+    ranks = count_ranks(launch.program)
+    if meeting.hosts > 1:
+        here = f"host {meeting.host} of {meeting.hosts} would start {count(ranks, 'rank')} at {meeting.address}"
+        report(f"{here} and meet the others at {meeting.head}:{meeting.port}; they are taken to have as many")
+    world = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": ranks * meeting.hosts, "LOCAL_WORLD_SIZE": ranks}
+    job = {"GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": meeting.job_id, "TORCHELASTIC_RESTART_COUNT": "0"}
+    os.environ.update(environment | job | {key: str(value) for key, value in world.items()})
+    return train([f"--{DRY}", *launch.program.arguments])
+
+
 def help_text() -> str:
     return "\n".join(
         [
-            "usage: dfl-dist launch [--OPTION VALUE ...] [--doctor] [--KEY VALUE ...]",
+            "usage: dfl-dist launch [--OPTION VALUE ...] [--doctor | --dry-run] [--KEY VALUE ...]",
             "",
             "Train on one host or on several: the same command on each, except for --host. A rank that fails, is",
             "killed or hangs causes a restart from the newest checkpoint; a mistake in the settings does not.",
@@ -57,7 +81,7 @@ def help_text() -> str:
             "",
             format_table(
                 ["  --doctor", "do not train: check all hosts and the network between them"],
-                [[f"  --{key} V", text] for key, text in OPTIONS.items()],
+                [["  --dry-run", DRY_RUN], *([f"  --{key} V", text] for key, text in OPTIONS.items())],
             ),
             "",
             "Settings of the run follow: --algorithm dfedsam --rounds 100; python -m dfl_dist.train --help lists them.",
@@ -67,11 +91,12 @@ def help_text() -> str:
 
 def read(argv: list[str]) -> Launch:
     """The command line, refused before anything is started where it cannot be."""
-    words = split(["--ranks" if word == "-n" else word for word in argv], OPTIONS, flags=("doctor",))
+    words = split(["--ranks" if word == "-n" else word for word in argv], OPTIONS, flags=("doctor", DRY))
     if words.plain:
         raise refusal("launch", words.plain[0], "options and settings, --KEY VALUE each")
-    if words.flags and words.settings:
-        raise refusal("doctor", words.settings[0], "no settings of a run beside it")
+    beside = [*(f"--{flag}" for flag in words.flags - {"doctor"}), *words.settings]
+    if (doctor := "doctor" in words.flags) and beside:
+        raise refusal("doctor", beside[0], "no settings of a run beside it")
     settings = ask(parse(words.settings))  # a mistake is reported here, at once
     own = DEFAULTS | words.own
     for key, smallest in WHOLE_NUMBERS.items():
@@ -82,10 +107,10 @@ def read(argv: list[str]) -> Launch:
     if own["start"] not in (FORK, SPAWN):
         raise refusal("start", own["start"], f"{FORK} or {SPAWN}", (FORK, SPAWN))
     program = Program(
-        target=DOCTOR if words.flags else TRAINER,
+        target=DOCTOR if doctor else TRAINER,
         arguments=words.settings,
         ranks=int(own["ranks"]) if "ranks" in own else ranks,
-        restarts=0 if words.flags else int(own["restarts"]),
+        restarts=0 if doctor else int(own["restarts"]),
         logs=Path(own["logs"]).resolve() if "logs" in own else None,
         start=own["start"],
         timeout_s=settings["timeout_s"],
@@ -97,6 +122,7 @@ def read(argv: list[str]) -> Launch:
         command=shlex.join(["dfl-dist", "launch", *given]),
         token=words.own.get("id") or secrets.token_hex(8),
         status=Path(own["status"]).resolve() if "status" in own else None,
+        dry_run=DRY in words.flags,
     )
 
 

@@ -18,6 +18,7 @@ COMMANDS = {  # where its function `main` is, and what it is for
         "doctor.command",
         "whether this machine, or all hosts of a job, can run it: versions, devices, network, disk",
     ),
+    "files": ("files", "configs and launch scripts that come with the package: what there is, and copies of them"),
     "launch": ("launch", "train on one host or on several, with restarts and clean stops"),
     "partition": ("partition.command", "which client has how many samples of which class, without training"),
     "report": ("report", "what runs have reached: tables, LaTeX, figures, one page"),
@@ -28,6 +29,7 @@ COMMANDS = {  # where its function `main` is, and what it is for
     ),
     "train": ("train", "train in this process, for a debugger, or on -n ranks as launch does"),
     "topology": ("topology.command", "what graphs do to averaging and to the network, without training"),
+    "watch": ("watch", "the report of what is running, as a page that follows it in a browser"),
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dfl_dist.config.parse import fill_names
+from dfl_dist.config.help import fill_names
 from dfl_dist.config.schema import SETTINGS
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.text import format_table

@@ -129,7 +129,8 @@ def check_figures(folder: Path) -> None:
 
 def read_groups(names: Sequence[str]) -> list[Group]:
     """The runs in the folders, each once, by the name given first."""
-    found = [folder for name in names for folder in find_runs(Path(name))]
+    folders_named = [name for name in names if not Path(name).is_file()]  # a pattern may name what lies beside runs
+    found = [folder for name in folders_named or names for folder in find_runs(Path(name))]
     folders = {folder.resolve(): folder for folder in reversed(found)}
     return group_runs([read_run(folder) for folder in reversed(folders.values())])
 

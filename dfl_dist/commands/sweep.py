@@ -4,17 +4,18 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from dfl_dist.commands import report
 from dfl_dist.commands.options import Words, split
 from dfl_dist.config.parse import parse
+from dfl_dist.config.shipped import find_config
 from dfl_dist.errors import refusal
 from dfl_dist.launcher.launch import make_folder
 from dfl_dist.signals import name_signal, signals_caught
 from dfl_dist.sweep.at_a_time import count_jobs
 from dfl_dist.sweep.cells import Place, State, find_state, rounds_recorded
 from dfl_dist.sweep.grid import OF_THE_SWEEP, Cell, Sweep, read_sweep
+from dfl_dist.sweep.page import GridPage
 from dfl_dist.sweep.work import Work, pick
 from dfl_dist.text import format_table
 
@@ -43,34 +44,38 @@ def main(argv: list[str]) -> int:
         how = f"{place.ranks} ranks each" + (f", {jobs} at a time" if "jobs" in words.own else "")
         print(f"{len(cells)} of {len(sweep.cells)} cells in {place.out}, {how}: {count(states)}", flush=True)
         make_folder("out", place.out)
-        work = Work(cells, place, interrupt, jobs)
+        page = GridPage(place.out, [cell.name for cell in sweep.cells])
+        work = Work(cells, place, interrupt, jobs, page)
         work.run()
-        print_table(sweep.cells, place)
+        if print_table(sweep.cells, place):
+            print(page.finish(interrupt))
         return print_end(work, argv)
 
 
 def read(words: Words) -> Sweep:
     """The grid that the command line asks for."""
     if len(words.plain) != 1:
-        raise refusal("sweep", " ".join(words.plain) or "nothing", "one sweep file, such as configs/paper/mnist.yaml")
+        allowed = "one sweep file, or the name of one that comes with the package, such as paper/mnist"
+        raise refusal("sweep", " ".join(words.plain) or "nothing", allowed)
     own, over = words.own, parse(words.settings)
     for key in over.keys() & set(OF_THE_SWEEP):
         raise refusal(key, over[key], "nothing: the sweep resumes by itself what was interrupted")
     if not re.fullmatch(r"[1-9]\d*", own.get("ranks", "1")):
         raise refusal("ranks", own["ranks"], "a whole number, 1 or more")
     ranks = int(own["ranks"]) if "ranks" in own else None
-    return read_sweep(Path(words.plain[0]), over, out=own.get("out"), ranks=ranks)
+    return read_sweep(find_config("sweep", words.plain[0]), over, out=own.get("out"), ranks=ranks)
 
 
 def help_text() -> str:
     return "\n".join(
         [
-            "usage: dfl-dist sweep FILE [--ranks N] [--out FOLDER] [--jobs N|auto] [--only K/N] [--cells PATTERN] "
+            "usage: dfl-dist sweep FILE|NAME [--ranks N] [--out FOLDER] [--jobs N|auto] [--only K/N] [--cells PATTERN] "
             "[--dry-run] [--KEY VALUE ...]",
             "",
             "The runs of a grid, one after the other or --jobs at a time, each on several ranks and in its own folder.",
             "Finished ones are skipped, interrupted ones resumed; one that fails does not stop the rest. Started",
-            "again, it goes on. Results do not depend on --jobs, not by a bit; only the seconds do.",
+            "again, it goes on. Results do not depend on --jobs, not by a bit; only the seconds do. After each run,",
+            "report.html in the folder of the grid compares all that have been done.",
             "",
             format_table(
                 ["  --dry-run", "print the command of each cell, and what there is to do"],
@@ -93,12 +98,14 @@ def dry_line(cell: Cell, place: Place, state: State) -> str:
     return f"# {cell.name}: {state.value}\n{before.get(state, '')}{command}"
 
 
-def print_table(cells: Sequence[Cell], place: Place) -> None:
-    """Print the table of the grid, as far as it is there."""
-    if runs := [str(folder) for folder in map(place.folder, cells) if rounds_recorded(folder)]:
+def print_table(cells: Sequence[Cell], place: Place) -> bool:
+    """Print the table of the grid, as far as it is there; whether it has a row."""
+    runs = [str(folder) for folder in map(place.folder, cells) if rounds_recorded(folder)]
+    if runs:
         print()
         report.main(runs)
-        print()
+        print(flush=True)
+    return bool(runs)
 
 
 def print_end(work: Work, argv: Sequence[str]) -> int:

@@ -1,8 +1,7 @@
 """`dfl-dist train`: train in this process, which hosts all clients, or on `-n` ranks as `dfl-dist launch` does."""
 
 from dfl_dist.commands import launch
-from dfl_dist.config.parse import make_parser
-from dfl_dist.config.schema import SETTINGS
+from dfl_dist.config.help import help_text
 from dfl_dist.signals import ignore_signals, take_over
 
 USAGE = "dfl-dist train: in one process; dfl-dist train -n RANKS, with the options of dfl-dist launch: on so many"
@@ -10,8 +9,7 @@ USAGE = "dfl-dist train: in one process; dfl-dist train -n RANKS, with the optio
 
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
-        print(f"{USAGE}\n")
-        make_parser(SETTINGS, for_help=True).print_help()
+        print(f"{USAGE}\n\n{help_text()}")
         return 0
     if any(word.partition("=")[0] in ("-n", "--ranks") for word in argv):
         return launch.main(argv)

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from dfl_dist.errors import ConfigError, fail_as_user, one_line, refusal
+from dfl_dist.errors import fail_as_user, refusal
 
 T = TypeVar("T")
 
@@ -24,7 +24,8 @@ def lookup(key: str, name: str, registry: Mapping[str, Any]) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # whatever the user's module does when it is imported
         fail_as_user(f"{key}: importing {name}")
-        raise ConfigError(f"{key}: given {name}, which cannot be imported: {one_line(error)}") from error
+        allowed = "a module that can be imported, and a name in it"
+        raise refusal(key, f"{name}, which cannot be imported", allowed, because=error) from error
 
 
 def choose(key: str, name: str, registry: Mapping[str, T]) -> T:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dfl_dist.algorithms.table import ALGORITHMS, Method
 from dfl_dist.config.names import choose, is_import_path
-from dfl_dist.config.schema import DEFAULT_CLIENTS, Config
+from dfl_dist.config.schema import DEFAULT_CLIENTS, DEFAULTS, Config
 from dfl_dist.config.values import Asked, make_config
 from dfl_dist.data.datasets import DATASETS
 from dfl_dist.errors import ConfigError, refusal, refused_as
@@ -21,6 +21,17 @@ METHOD_KEYS = {  # the setting that each field of a method's row gives a value t
     "epochs": "local.epochs",
     "gradient_at": "local.gradient_at",
     "participation": "participation",
+}
+
+FOLLOWS = {  # what the value in force of a setting follows from where it is not the one that was asked for
+    "num_clients": "ranks",
+    "model.name": "data set",
+    "graph.kind": "graph.file",
+    "graph.weights": "graph.kind",
+    "out": "next free",
+    "backend": "this host",
+    "device": "this host",
+    "threads": "this host",
 }
 
 
@@ -45,6 +56,15 @@ def resolve(asked: Asked, ranks: int | None = None) -> Config:
     values = {**asked, **filled}
     check_together(values, kind)
     return make_config(values)
+
+
+def origin(key: str, value: object, given: Mapping[str, Any], config: Config) -> str:
+    """Where the value in force of a setting comes from, where no run goes on: a word or two for people."""
+    if given.get(key) is not None and given[key] == value:
+        return "asked"
+    if given.get(key) is None and settings_of(ALGORITHMS[config.algorithm]).get(key) == value is not None:
+        return "algorithm"
+    return FOLLOWS.get(key, "default") if value != DEFAULTS[key] else "default"
 
 
 def fill_in(asked: Asked, method: Method, kind: Kind, num_clients: int) -> dict[str, Any]:

@@ -56,9 +56,10 @@ class Data:
     root: str = setting("data", "folder that has the data sets, as torchvision lays them out")
     download: bool = setting(False, "fetch the data set to data.root if it is not there")
     limit: int = setting(0, "train on only the first N samples; 0 is all", at_least(0))
-    partition: Literal["iid", "dirichlet", "shards"] = setting(
+    partition: Literal["iid", "dirichlet", "shards", "file"] = setting(
         "dirichlet", "how the training set is divided over the clients"
     )
+    file: str | None = setting(None, "who holds what, with partition file: a partition.npz, such as another run's")
     alpha: float = setting(0.3, "Dirichlet concentration; small is heterogeneous", above(0))
     classes_per_client: int = setting(2, "classes per client, with partition shards", at_least(1))
     augment: bool = setting(False, "randomly crop (after padding by 4) and mirror each training image")
@@ -131,6 +132,16 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stop:
+    target: float | None = setting(
+        None, "end the run when the mean model's test accuracy reaches this, such as 0.95 (null: never)", up_to(1)
+    )
+    patience: int | None = setting(
+        None, "end the run after N evaluations in a row without a better test accuracy (null: never)", at_least(1)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """The settings in force. What was asked for is a mapping from dotted keys to values (`values.asked`)."""
 
@@ -169,13 +180,16 @@ class Config:
         above(0),
     )
     report: bool = setting(True, "write report.html, and report.png, at the end of the run")
-    tensorboard: bool = setting(False, "write events for TensorBoard into the run folder")
+    tracker: str | None = setting(
+        None, "who is told of the run: tensorboard, wandb, mlflow or package.module:function; several with commas"
+    )
     data: Data
     model: Model
     local: Local
     graph: Graph
     eval: Eval
     checkpoint: Checkpoint
+    stop: Stop
 
     def __post_init__(self) -> None:
         for key, spec in SETTINGS.items():
@@ -255,3 +269,8 @@ def check_asked(asked: dict[str, Any]) -> None:
         raise refusal("graph.file", "null", "a file, with graph.kind file")
     if file is not None and kind not in (None, "file"):
         raise refusal("graph.file", file, f"null, with graph.kind {kind}")
+    indices, partition = asked["data.file"], asked["data.partition"]
+    if indices is None and partition == "file":
+        raise refusal("data.file", "null", "a partition.npz, with data.partition file")
+    if indices is not None and partition != "file":
+        raise refusal("data.file", indices, f"null, with data.partition {partition} (or data.partition file)")

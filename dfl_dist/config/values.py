@@ -16,8 +16,11 @@ Asked = dict[str, Any]  # every key, with the value asked for; None where nothin
 # Keys that may differ between a run and its continuation; everything else is part of what the run is.
 RESUMABLE = (
     *("rounds", "timeout_s", "backend", "device", "threads", "out", "resume", "eval", "checkpoint"),
-    *("max_seconds", "report", "tensorboard", "data.root", "data.download"),
+    *("max_seconds", "stop", "report", "tracker", "data.root", "data.download"),
 )
+# Keys that describe a host, so that each host of a job may give its own.
+OF_HOST = ("out", "resume", "data.root", "device", "threads")
+TENSORBOARD = "tensorboard"  # the key of older configs, true or false, where `tracker` is now
 NULL_IN_OLDER_RUNS = {"local.clip_norm": 0.0}  # what null meant in a resolved.yaml that has it
 
 
@@ -85,10 +88,14 @@ def format_value(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def may_change(key: str) -> bool:
+    """Whether a continuation may have another value of a setting than the run that it goes on with."""
+    return bool({key, key.split(".")[0]} & set(RESUMABLE))
+
+
 def changed_on_resume(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The keys that a continuation changes though it must not."""
-    fixed = [key for key in SETTINGS if not {key, key.split(".")[0]} & set(RESUMABLE)]
-    return [key for key in fixed if old[key] != new[key]]
+    return [key for key in SETTINGS if not may_change(key) and old[key] != new[key]]
 
 
 # The YAML files of a run.
@@ -129,6 +136,8 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError("empty or no mapping")
     values = dict(flatten(content))
+    if values.pop(TENSORBOARD, False):
+        values.setdefault("tracker", "tensorboard")
     for key in values:
         if key not in SETTINGS:
             raise refusal("key", key, "known settings", SETTINGS)

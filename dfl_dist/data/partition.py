@@ -1,16 +1,19 @@
 """Dividing the training set over the clients: every sample is used once, sizes differ by at most one.
 
-All partitions are called as `divide(targets, num_clients, rng, alpha=…, classes_per_client=…)` and return each client's
-indices into the training set. The same generator gives the same partition.
+All of them are called as `divide(targets, num_clients, rng, alpha=…, classes_per_client=…)` and return each client's
+indices into the training set; the same generator gives the same partition. A user's own division (`read`) may have any
+sizes.
 """
 
+import zipfile
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from dfl_dist.errors import refusal
+from dfl_dist.errors import ConfigError, one_line, refusal
+from dfl_dist.text import count
 
 Partition = list[np.ndarray]
 TRIES, CLIENTS_TRIED = 10, 1000  # label shards: the best of this many tries, fewer with many clients
@@ -250,13 +253,52 @@ def distances(table: np.ndarray) -> np.ndarray:
     return np.abs(table / table.sum(axis=1, keepdims=True) - whole).sum(axis=1) / 2  # type: ignore[no-any-return]
 
 
+def client_name(client: int) -> str:
+    """The name of a client's array in a partition.npz."""
+    return f"client_{client:04d}"
+
+
 def save(shards: Partition, path: Path) -> None:
     """Write each client's indices as `client_0000`, `client_0001`, …"""
-    arrays = {f"client_{client:04d}": shard for client, shard in enumerate(shards)}
+    arrays = {client_name(client): shard for client, shard in enumerate(shards)}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+
+def read(path: Path, num_clients: int, num_samples: int) -> Partition:
+    """A user's own division, as `save` writes it: sizes may differ, and samples may be left out."""
+
+    def wrong(what: str, allowed: str) -> ConfigError:
+        return refusal("data.file", f"{path}, {what}", allowed)
+
+    names = [client_name(client) for client in range(num_clients)]
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:
+            found = {name: np.asarray(arrays[name]) for name in arrays.files}
+    except (OSError, ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise wrong(f"which cannot be read ({one_line(error)})", "a partition.npz, one array per client") from error
+    if set(found) != set(names):
+        ends = " to ".join(sorted({min(found), max(found)})) if found else ""
+        held = f"{count(len(found), 'array')} ({ends})" if found else "no arrays"
+        raise wrong(f"which has {held}", f"{names[0]} to {names[-1]}, with num_clients {num_clients}")
+    holder = np.full(num_samples, -1)
+    for client, name in enumerate(names):
+        rows = found[name]
+        if rows.ndim != 1 or len(rows) == 0 or not np.issubdtype(rows.dtype, np.integer):
+            raise wrong(f"whose {name} is {rows.dtype} of shape {list(rows.shape)}", "a list of indices, one or more")
+        beyond = rows[(rows < 0) | (rows >= num_samples)]
+        if len(beyond):
+            raise wrong(f"whose {name} has {beyond[0]}", f"0 to {num_samples - 1}, indices of training samples")
+        values, times = np.unique(rows, return_counts=True)
+        again = values[(times > 1) | (holder[values] >= 0)]
+        if len(again):
+            holders = {client if holder[again[0]] < 0 else int(holder[again[0]]), client}
+            whose = " and ".join(names[one] for one in sorted(holders))
+            raise wrong(f"which has sample {again[0]} more than once ({whose})", "every sample at most once")
+        holder[rows] = client
+    return [found[name].astype(np.int64) for name in names]
 
 
 def load(path: Path, clients: range) -> Partition:
     """The indices of some clients."""
     with np.load(path) as arrays:
-        return [arrays[f"client_{client:04d}"] for client in clients]
+        return [arrays[client_name(client)] for client in clients]

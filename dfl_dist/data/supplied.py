@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from dfl_dist.data.datasets import ARRAYS, Dataset
-from dfl_dist.errors import ConfigError, fail_as_user, one_line, refusal
+from dfl_dist.errors import fail_as_user, refusal
+
+RETURNS = f"the arrays {', '.join(ARRAYS)}"
 
 
 def call_data(name: str, function: Callable[[], Any]) -> Dataset:
@@ -16,7 +18,7 @@ def call_data(name: str, function: Callable[[], Any]) -> Dataset:
         found = function()
     except Exception as error:  # whatever the user's function does
         fail_as_user(f"data.name: {name}")
-        raise ConfigError(f"data.name: given {name}, which fails when it is called: {one_line(error)}") from error
+        raise refusal("data.name", f"{name}, which fails when it is called", RETURNS, because=error) from error
     arrays = read_arrays(name, found)
     highest = max(int(arrays["train_targets"].max()), int(arrays["test_targets"].max()))
     if highest >= sum(len(arrays[f"{part}_targets"]) for part in ("train", "test")):
@@ -34,13 +36,13 @@ def read_arrays(name: str, found: Any) -> dict[str, Any]:
     """The four arrays by name, refused where they cannot be used."""
     given = [getattr(found, key) for key in ARRAYS] if isinstance(found, Dataset) else found
     if not isinstance(given, Sequence) or len(given) != len(ARRAYS):
-        raise refusal("data.name", f"{name}, which returns a {type(found).__name__}", f"the arrays {', '.join(ARRAYS)}")
+        raise refusal("data.name", f"{name}, which returns a {type(found).__name__}", RETURNS)
     arrays: dict[str, Any] = {}
     for key, values in zip(ARRAYS, given, strict=True):
         try:
             arrays[key] = as_array(values)
         except Exception as error:  # whatever an object does that is to become an array
-            raise ConfigError(f"data.name: given {name}, whose {key} is not an array: {one_line(error)}") from error
+            raise refusal("data.name", f"{name}, whose {key} is not an array", RETURNS, because=error) from error
     for part in ("train", "test"):
         check_part(name, part, arrays[f"{part}_inputs"], arrays[f"{part}_targets"], arrays["train_inputs"])
         arrays[f"{part}_targets"] = arrays[f"{part}_targets"].astype(np.int64)

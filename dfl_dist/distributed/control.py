@@ -31,8 +31,11 @@ class Operation:
 class Control:
     """The control group: gloo, all ranks. Plans go out from rank 0 and reports to it, without anybody waiting."""
 
-    def __init__(self, group: dist.ProcessGroup | None, *, rank: int, world_size: int, timeout_s: float) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None, *, rank: int, world_size: int, timeout_s: float, host: int = 0
+    ) -> None:
         self.group, self.rank, self.world_size, self.timeout_s = group, rank, world_size, timeout_s
+        self.host = host
         self.others = range(1, world_size) if rank == 0 else range(0)
         self.ahead = 0  # rounds that a plan is known before it has to be, and that reports may be late
         self.plans_expected: deque[Operation] = deque()

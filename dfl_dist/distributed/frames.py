@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from dfl_dist.errors import PeerError
+from dfl_dist.formats import FORMAT
 
-HEADER = struct.Struct("<4sHHqiiqq")  # magic, version, dtype, round, gossip step, sender rank, rows, d
-HEADER_FIELDS = ("magic", "version", "dtype", "round", "gossip step", "sender rank", "rows", "d")
-MAGIC, VERSION = b"DFLF", 1
+HEADER = struct.Struct("<4sHHqiiqq")  # magic, format, dtype, round, gossip step, sender rank, rows, d
+HEADER_FIELDS = ("magic", "format", "dtype", "round", "gossip step", "sender rank", "rows", "d")
+MAGIC = b"DFLF"
 DTYPES = {torch.float32: 1, torch.float64: 2}
 ALIGN = 64
 W_BYTES = 8  # push weights are float64
@@ -92,7 +93,7 @@ class FrameFormat:
 
     def _header(self, label: Label) -> tuple[bytes | int, ...]:
         place = (label.round_idx, label.step, label.sender)
-        return (MAGIC, VERSION, DTYPES[self.dtype], *place, len(label.clients), self.size)
+        return (MAGIC, FORMAT, DTYPES[self.dtype], *place, len(label.clients), self.size)
 
 
 def shown(field: str, value: bytes | int) -> str:

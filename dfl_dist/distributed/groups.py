@@ -2,6 +2,7 @@
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -14,13 +15,16 @@ from torch.distributed.rendezvous import rendezvous
 from dfl_dist.distributed import positions, reach
 from dfl_dist.distributed.waiting import blaming, has_timed_out
 from dfl_dist.distributed.world import World
-from dfl_dist.errors import ConfigError, PeerError, one_line
+from dfl_dist.errors import ConfigError, PeerError, one_line, refusal
+from dfl_dist.formats import FORMAT, UNNUMBERED
 from dfl_dist.system import names_from_files
 
 LONGEST_TIMEOUT = timedelta(days=1)
 STARTUP_TIMEOUT_S = 600.0  # ranks start minutes apart on a busy host
 CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_S_PER_RANK = 60.0, 0.5  # but those that have met connect at once
 MEETING_POLL_S = 0.02
+WORD_WITHIN_S = 2.0
+LEAVING_WITHIN_S = 2.0
 STORES: dict["World", Any] = {}  # those that this process has opened
 
 
@@ -106,6 +110,7 @@ def meet(world: World, store: Any, timeout_s: float) -> Any:
     counts its own.
     """
     timeout = timedelta(seconds=timeout_s)
+    store.set(f"dfl_dist/format/{world.rank}", str(FORMAT))
     if world.rank == 0:
         name = secrets.token_hex(8)
         here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
@@ -117,12 +122,21 @@ def meet(world: World, store: Any, timeout_s: float) -> Any:
     with blaming("rank 0 to plan the run", timeout_s):
         store.wait([f"dfl_dist/start/{word}"], timeout)
         name = store.get(f"dfl_dist/start/{word}").decode()
+    check_format(store, 0)
     here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
     here.set(f"here/{world.rank}", str(world.host))
     for rank in range(world.size):
         with blaming(f"rank {rank} to start", timeout_s):
             here.wait([f"here/{rank}"], timeout)
     return here
+
+
+def check_format(store: Any, rank: int) -> None:
+    """Refuse a rank, which has said hello, that would send frames of another format."""
+    key = f"dfl_dist/format/{rank}"
+    found = store.get(key).decode() if store.check([key]) else str(UNNUMBERED)
+    if found != str(FORMAT):
+        raise refusal("format", f"{found} by rank {rank}", f"{FORMAT}: the same version of dfl_dist on all hosts")
 
 
 def welcome(world: World, store: Any, here: Any, name: str, timeout_s: float) -> None:
@@ -135,6 +149,7 @@ def welcome(world: World, store: Any, here: Any, name: str, timeout_s: float) ->
                 if word not in answered:
                     store.set(f"dfl_dist/start/{word}", name)
                     answered.add(word)
+                check_format(store, rank)
         missing = [rank for rank in missing if not here.check([f"here/{rank}"])]
         if missing and time.monotonic() > end:
             words = f"waited for rank {missing[0]} to start: nothing came within {timeout_s:g} s"
@@ -172,14 +187,28 @@ def is_first(event: str) -> bool:
         return True
 
 
+def leave_together() -> None:
+    """Wait a moment for all ranks that have connected: whoever started them may end the others when the first leaves."""
+    if dist.is_initialized():
+        with contextlib.suppress(RuntimeError):  # one may be gone
+            work = dist.all_reduce(torch.zeros(1), async_op=True)
+            work.wait(timedelta(seconds=LEAVING_WITHIN_S))
+
+
 def disconnect() -> None:
     positions.stop()
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def tell_verdict(key: str, ending: str) -> None:
-    """Leave word in the store of the job how it ended: whoever would start its ranks again looks there first."""
-    for store in STORES.values():
-        with contextlib.suppress(RuntimeError):  # it may be gone
-            store.set(key, ending)
+def tell_word(key: str, word: str) -> None:
+    """Leave word in the store of the job, such as how it ended: whoever would start its ranks again looks there."""
+
+    def tell() -> None:
+        for store in STORES.values():
+            with contextlib.suppress(RuntimeError):  # it may be gone
+                store.set(key, word)
+
+    teller = threading.Thread(target=tell, daemon=True, name="last word")
+    teller.start()
+    teller.join(WORD_WITHIN_S)  # over a link that is cut it would take minutes

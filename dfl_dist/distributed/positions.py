@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from dfl_dist.distributed.links import Watch
-from dfl_dist.distributed.standstill import Link, Position, Standstill
+from dfl_dist.distributed.standstill import STALE_S, Link, Position, Standstill
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import PeerError
 
@@ -89,7 +89,7 @@ def waiting_for(peers: Sequence[int], what: str, needs: tuple[str, int] | None =
 def limit_silence(timeout_s: float) -> None:
     """Let the process end where a rank that it waits for at the start is silent for so long: stopped, or gone.
 
-    Waits are long there, since data may take minutes to load; but a rank that loads it is heard of all the while.
+    Waits are long there, since data may take minutes to load; but a rank that loads it is heard of once a second.
     """
     OWN.silence_s = timeout_s
 
@@ -171,7 +171,7 @@ class Publisher:
             found = list(self._read())
         now = self.since_start(time.monotonic())
         heard = {each.rank: max(each.at, self.answers_since) for each in found}
-        silent = [rank for rank in wait.peers if rank in heard and now - heard[rank] > limit_s]
+        silent = [rank for rank in wait.peers if rank in heard and now - heard[rank] > max(limit_s, STALE_S)]
         if silent and OWN.wait is wait:  # it waits for them still
             told = f"waited for {wait.what}: nothing was heard of rank {silent[0]} for {limit_s:g} s (timeout_s)"
             if words := self.give_up(told):

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from dataclasses import dataclass
 
 from dfl_dist.errors import ConfigError
@@ -40,8 +41,13 @@ class World:
 
 
 def run_id() -> str | None:
-    """What stays the same when the same job is started again: SLURM's job id, torchrun's run id, or its agent."""
+    """What stays the same when the same job is started again: SLURM's job id, torchrun's run id, or its agent.
+
+    A notebook or a prompt, where a person decides what is run again, is no such job, also where SLURM has started it.
+    """
     env = os.environ
+    if hasattr(sys, "ps1"):
+        return None
     if job := env.get("SLURM_JOB_ID"):
         return f"slurm-{job}"
     if (run := env.get("TORCHELASTIC_RUN_ID", "none")) != "none":

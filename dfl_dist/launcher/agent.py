@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -35,7 +34,8 @@ from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
 from dfl_dist.launcher.processes import is_stopped
 from dfl_dist.launcher.stopped import Watch
-from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT
+from dfl_dist.launcher.words import describe, say, what_follows
+from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
 MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves
@@ -76,6 +76,7 @@ class Agent(SimpleElasticAgent):
         self.alive: dict[int, int] = {}  # process id → rank
         self.exits: dict[int, int] = {}  # rank → exit code
         self.watch = Watch()
+        self.judged = False  # whether this host has said why its ranks end
         self.done_since: float | None = None
         self.complete_since: float | None = None
         self.looked_at = 0.0
@@ -136,10 +137,11 @@ class Agent(SimpleElasticAgent):
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         self.alive, self.exits, self.done_since, self.complete_since = {}, {}, None, None
+        self.judged = False
         self.news.forget()
         started: dict[int, Any] = {}
         for worker in worker_group.workers:
-            out, err = self.output.attach(worker.global_rank, self.attempt)
+            out, err = self.output.attach(worker.global_rank, self.attempt, first=worker.local_rank == 0)
             environment = self._environment(worker_group, worker)
             request = Request(environment, self.ranks.target, self.ranks.arguments, self.ranks.start)
             pid = self.server.start(request, [out, err, self.news.for_ranks.fileno()])
@@ -213,7 +215,7 @@ class Agent(SimpleElasticAgent):
             self._kill(filter(is_stopped, self.alive))  # which cannot leave by themselves
             self._note(self.server.exits(0.02))
         self._shutdown()
-        verdict = self.news.ending or self._verdict()
+        own, verdict = self.news.ending, self.news.ending or self._verdict()
         if verdict in COMPLETE:  # all is written: a rank that was killed later is no loss
             self.exits = dict.fromkeys(self.exits, 0)
             return RunResult(WorkerState.HEALTHY)
@@ -221,15 +223,24 @@ class Agent(SimpleElasticAgent):
         asked_to_stop = self.news.stop_is_asked()
         if verdict in GIVEN_UP or asked_to_stop:
             self._remaining_restarts = 0
+        if told := self._told_elsewhere():
+            say(told)
         if verdict not in GIVEN_UP:
             say(f"{why}; {what_follows(allowed, left, asked_to_stop=asked_to_stop)}")
+        elif own is None and not told:
+            say("another host has ended the job")
+        self.judged = True
         if self._remaining_restarts == 0:
             self._give_up(verdict or FAILED)
         return RunResult(WorkerState.FAILED)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        """End the ranks, since other hosts want to start again; none is left when this returns."""
+        """End the ranks, since all are to start again; none is left when this returns."""
         self._shutdown()
+        if not self.judged:
+            say(
+                f"{self._told_elsewhere() or 'a rank of another host failed, or that host left'}; all ranks start again"
+            )
 
     def _kill(self, pids: Iterable[int]) -> None:
         for pid in pids:
@@ -282,8 +293,17 @@ class Agent(SimpleElasticAgent):
 
     def _verdict(self) -> str | None:
         """How the run ended for good, where a rank or an agent of any host has said so."""
+        return self._word(VERDICT)
+
+    def _told_elsewhere(self) -> str | None:
+        """Why the ranks failed, where a rank of another host has said so."""
+        host, _, why = (self._word(WHY) or "").partition(" ")
+        return f"host {host}: {why}" if why and int(host) != self.ranks.host else None
+
+    def _word(self, key: str) -> str | None:
+        """What somebody has left in the ranks' store."""
         try:
-            return self.store.get(VERDICT).decode() if self.store.check([VERDICT]) else None
+            return self.store.get(key).decode() if self.store.check([key]) else None
         except RuntimeError:
             return None
 
@@ -298,31 +318,3 @@ class Agent(SimpleElasticAgent):
         """Pass on to this host's command what another host's ranks have said."""
         if self.news.ending is None and (verdict := self._verdict()):
             self.news.hear(json.dumps({"ending": verdict}).encode())
-
-
-def what_follows(allowed: int, left: int, *, asked_to_stop: bool) -> str:
-    """What becomes of a job after a failure, by the restarts that it had and has."""
-    if left and not asked_to_stop:
-        return f"all ranks start again ({allowed - left + 1} of {allowed})"
-    return "no restart is left" if allowed and not asked_to_stop else "the job ends"
-
-
-def describe(failed: dict[int, int]) -> str:
-    """Which rank failed, and how; one that was killed rather than those that missed it."""
-    rank = min(failed, key=lambda rank: (failed[rank] >= 0, rank))
-    more = f" and {len(failed) - 1} more" if len(failed) > 1 and failed[rank] >= 0 else ""
-    return f"rank {rank}{more} {how(failed[rank])}"
-
-
-def how(code: int) -> str:
-    if code >= 0:
-        return f"left with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-def say(text: str) -> None:
-    """A line of the launcher's own."""
-    print(f"launch: {text}", file=sys.stderr, flush=True)

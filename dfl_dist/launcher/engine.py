@@ -23,12 +23,13 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from dfl_dist.errors import one_line
-from dfl_dist.launcher.agent import Agent, Ranks, say
+from dfl_dist.launcher.agent import Agent, Ranks
 from dfl_dist.launcher.fork_server import Server
 from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
 from dfl_dist.launcher.meeting import MeetingError
 from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
+from dfl_dist.launcher.words import say
 from dfl_dist.run_folder.status import REFUSED
 from dfl_dist.system import names_from_files
 
@@ -106,11 +107,15 @@ def make_handler(at: Meeting) -> RendezvousHandler:
     return found
 
 
+def count_ranks(program: Program) -> int:
+    """How many ranks a program has on this host."""
+    return program.ranks or torch.cuda.device_count() or len(os.sched_getaffinity(0))
+
+
 def spec_of(program: Program, handler: RendezvousHandler) -> WorkerSpec:
-    ranks = program.ranks or torch.cuda.device_count() or len(os.sched_getaffinity(0))
     return WorkerSpec(
         role="default",
-        local_world_size=ranks,
+        local_world_size=count_ranks(program),
         rdzv_handler=handler,
         entrypoint=program.target,
         max_restarts=program.restarts,

@@ -5,6 +5,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.launcher.jobs import HEAD_LOST, Job, Meeting, Program, start
 from dfl_dist.launcher.network import Interface, address_of, interface_towards, interfaces
 from dfl_dist.run_folder import checkpoint, status
+from dfl_dist.run_folder.files import check_can_be_made
 from dfl_dist.run_folder.status import COMMAND, EXIT_CODES, FAILED, FINISHED, LAUNCH, REFUSED, STOPPED
 from dfl_dist.signals import Interrupt, ignore_signals, name_signal
 
@@ -55,6 +58,7 @@ class Launch:
     command: str  # its words up to the settings of the run
     token: str  # names this launch
     status: Path | None = None
+    dry_run: bool = False  # only show what would be run
     noted: dict[str, object] = field(default_factory=dict)  # what was written down
 
     def note(self, job: Job) -> None:
@@ -75,16 +79,9 @@ class Launch:
 def run(launch: Launch, interrupt: Interrupt) -> int:
     """Start this host's ranks, supervise them to their end, and give the job's exit code."""
     hosts, program = launch.hosts, launch.program
-    environment = {name: os.environ.get(name, "lo") for name in INTERFACES}
-    meeting = Meeting(job_id=launch.token)
-    if hosts.count > 1:
-        address, environment = choose_interface(hosts.head)
-        meeting = hosts.meeting(address)
-    if hosts.count > 1 and hosts.own == 0:
-        check_port(hosts.port)
+    meeting, environment = find_place(launch)
     if program.logs:
         make_folder("logs", program.logs)
-    environment |= {COMMAND: launch.command, LAUNCH: launch.token}
     met = time.monotonic()
     while True:
         if hosts.own > 0:
@@ -102,6 +99,19 @@ def run(launch: Launch, interrupt: Interrupt) -> int:
         wait_for_head_to_leave(hosts)
     tell_end(launch, job, stopped_by)
     return exit_code(job.told.ending, stopped_by, code)
+
+
+def find_place(launch: Launch) -> tuple[Meeting, dict[str, str]]:
+    """Where this host meets the others, and what its ranks are told; refused where that cannot be."""
+    hosts = launch.hosts
+    environment = {name: os.environ.get(name, "lo") for name in INTERFACES}
+    meeting = Meeting(job_id=launch.token)
+    if hosts.count > 1:
+        address, environment = choose_interface(hosts.head)
+        meeting = hosts.meeting(address)
+    if hosts.count > 1 and hosts.own == 0:
+        check_port(hosts.port)
+    return meeting, environment | {COMMAND: launch.command, LAUNCH: launch.token}
 
 
 def stop(job: Job, number: int) -> None:
@@ -161,8 +171,20 @@ def interface_named(name: str) -> Interface:
 
 
 def make_folder(key: str, folder: Path) -> None:
-    try:
+    with refused_where_it_cannot_be_made(key, folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def check_folder(key: str, folder: Path) -> None:
+    """Refuse a folder that `make_folder` would refuse; nothing is made."""
+    with refused_where_it_cannot_be_made(key, folder):
+        check_can_be_made(folder)
+
+
+@contextmanager
+def refused_where_it_cannot_be_made(key: str, folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ConfigError(f"{key}: given {folder}, which cannot be made: {error}") from error
 

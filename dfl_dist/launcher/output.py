@@ -1,8 +1,8 @@
 """What the ranks of a host print: on the screen what a person wants to see at once, in files everything.
 
-The screen has all of rank 0, as it prints it, and the standard error of every other rank, line by line, with the rank
-before it. The files are in `logs/` of the run folder, one for each rank and attempt; what is printed before the run has
-a folder is kept until then.
+The screen has all of the host's first rank, as it prints it, and the standard error of every other rank, line by
+line, with the rank before it. The files are in `logs/` of the run folder, one for each rank and attempt; what is
+printed before the run has a folder is kept until then.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ class Output:
         self.folder: Path | None = None
         self.news: int | None = None
         self.on_news: Callable[[bytes], None] = lambda message: None
-        self.terminal: int | None = None  # the one that rank 0 sees
+        self.terminal: int | None = None  # the one that the first rank sees
         self.lock = threading.Lock()
         threading.Thread(target=self._read, daemon=True, name="output of the ranks").start()
 
@@ -113,13 +113,13 @@ class Output:
         self.news, self.on_news = news, on_news
         self.poll.register(news, select.EPOLLIN)
 
-    def attach(self, rank: int, attempt: int) -> tuple[int, int]:
-        """Standard output and standard error for a rank that is about to be started."""
+    def attach(self, rank: int, attempt: int, *, first: bool) -> tuple[int, int]:
+        """Standard output and standard error for a rank that is about to be started, the first of its host or not."""
         header = f"{time.strftime('%Y-%m-%d %H:%M:%S')} rank {rank} on {os.uname().nodename}, attempt {attempt}"
         log = Log(f"attempt-{attempt}/rank-{rank:04d}.log", header)
-        prefix = None if rank == 0 else f"[rank {rank}]".encode()
+        prefix = None if first else f"[rank {rank}]".encode()
         ends = []
-        for screen, shown, terminal in ((self.out, rank == 0, False), (self.err, True, rank == 0)):
+        for screen, shown, terminal in ((self.out, first, False), (self.err, True, first)):
             ours, theirs = self._make_terminal() if terminal and os.isatty(self.err) else os.pipe()
             os.set_blocking(ours, False)
             self.streams[ours] = Stream(log, screen if shown else None, prefix)
@@ -152,7 +152,7 @@ class Output:
         return self.news is not None and bool(select.select([self.news], [], [], 0)[0])
 
     def _make_terminal(self) -> tuple[int, int]:
-        """A terminal like the one of the command, for the bar that rank 0 draws."""
+        """A terminal like the one of the command, for the bar that the first rank draws."""
         ours, theirs = pty.openpty()
         settings = termios.tcgetattr(theirs)
         settings[1] &= ~termios.OPOST  # every byte as it is

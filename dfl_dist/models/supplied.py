@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dfl_dist.errors import ArgumentError, fail_as_user, one_line
 
-MODULE = "a function that returns a torch module"
+MODULE = "a function without arguments that returns a torch module"
 
 
 def call_model(name: str, function: Callable[[], Any]) -> nn.Module:
@@ -17,7 +17,7 @@ def call_model(name: str, function: Callable[[], Any]) -> nn.Module:
         module = function()
     except Exception as error:  # whatever the user's function does
         fail_as_user(f"model.name: {name}")
-        raise ArgumentError("model", f"{name}, which fails when it is called: {one_line(error)}", MODULE) from error
+        raise ArgumentError("model", f"{name}, which fails when it is called", MODULE, because=error) from error
     if not isinstance(module, nn.Module):
         raise ArgumentError("model", f"{name}, which returns a {type(module).__name__}", MODULE)
     return module
@@ -32,8 +32,8 @@ def check_fit(module: nn.Module, name: str, sample: Tensor, classes: int) -> Non
     except Exception as error:
         fail_as_user(f"model.name: {name}")
         shape = ["batch", *sample.shape[1:]]
-        given = f"{name}, which does not take inputs of shape {shape}: {one_line(error)}"
-        raise ArgumentError("model", given, "a model that takes them") from error
+        given = f"{name}, which does not take inputs of shape {shape}"
+        raise ArgumentError("model", given, "a model that takes them", because=error) from error
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < classes:
         shown = list(outputs.shape) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
         given = f"{name}, whose output for one sample is {shown}"

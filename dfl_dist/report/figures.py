@@ -147,7 +147,7 @@ def add_title(figure: "Figure", parts: Sequence[str], groups: Sequence[Group], o
 def about(group: Group) -> str:
     """A single group in words."""
     column, config = column_of(group), group.runs[0].config
-    return wrap(f"{group.label} on {column.data_set} ({column.partition}), {config.num_clients} clients", 90)
+    return wrap(f"{group.row} on {column.data_set} ({column.partition}), {config.num_clients} clients", 90)
 
 
 def wrap(text: str, width: int) -> str:

@@ -92,6 +92,11 @@ class Measure:
         return self.reduce is rounds_to_target
 
     @property
+    def is_range(self) -> bool:
+        """Whether its column says nothing but a range, of which it is the lower end."""
+        return self.high is not None and self.low is None
+
+    @property
     def is_optional(self) -> bool:
         """Whether text leaves the column out where no run has it."""
         return METRICS[self.metric].rounds == "clients evaluated"

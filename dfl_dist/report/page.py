@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,29 @@ from dfl_dist.config.values import format_value, get
 from dfl_dist.report.groups import Group
 from dfl_dist.report.page_curves import AXES, gather_curves, plan_charts
 from dfl_dist.report.page_graphs import evenly, pack_graphs
-from dfl_dist.report.page_summary import compare_group, describe_run, describe_state, headline, make_tiles, page_columns
+from dfl_dist.report.page_summary import (
+    count_states,
+    describe_common,
+    describe_run,
+    describe_state,
+    headline,
+    make_tiles,
+)
+from dfl_dist.report.page_table import compare_groups, gather_grid, place_group
+from dfl_dist.report.paper_table import make_grid
 from dfl_dist.report.read import Classes, Run
 from dfl_dist.run_folder.files import write_atomic
 
 TEMPLATE = Path(__file__).parent / "template"
 SCRIPTS = (
-    *("basics", "scales", "chart", "curves", "summary"),
+    *("basics", "scales", "chart", "curves", "summary", "comparison"),
     *("graph_circle", "graph_matrix", "graph_weights", "graph", "classes", "settings", "main"),
 )
+LIVE = "live"  # a script and a style that only a page has which is served while its runs go on
 # How much of the page's data each part may take, over all runs together: a page stays below 5 MB.
 GRAPH_CHARS, CLASS_CHARS = 2_500_000, 600_000
 MOST_COLUMNS = 400  # clients in the picture of who holds which classes
+GatherOne = Callable[[Run, int, float | None], dict[str, Any]]
 NAMES_TOKEN = re.compile(r" \(\{\w+\}\)")  # in a setting's help: names that are filled in where torch is imported
 
 
@@ -35,39 +46,64 @@ def write_page(groups: Sequence[Group], path: Path, target: float | None = None)
 
 
 def render(groups: Sequence[Group], target: float | None = None) -> str:
-    """The page as text. Data goes in as JSON without any "<", so nothing in it can end the script or be markup."""
-    data = gather(groups, target)
+    """The page as text."""
+    return fill_template(gather(groups, target))
+
+
+def fill_template(data: Mapping[str, Any], *, live: bool = False) -> str:
+    """The page with its data in it: as JSON without any "<", so nothing in it can end the script or be markup.
+
+    A live page has a part more, which asks the server that it came from for newer data; any other page loads nothing.
+    """
+    more = [LIVE] if live else []
     parts = {
         "TITLE": html.escape(data["headline"]),
         "HEADLINE": html.escape(data["headline"]).replace(" %", "&nbsp;%").replace(" ± ", "&nbsp;±&nbsp;"),
-        "STYLE": (TEMPLATE / "page.css").read_text(encoding="utf-8"),
-        "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
-        "SCRIPT": "\n".join((TEMPLATE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS),
+        "CONNECT": "; connect-src 'self'" if live else "",
+        "STYLE": read_parts("css", ["page", *more]),
+        "DATA": to_json(data).replace("<", "\\u003c"),
+        "SCRIPT": read_parts("js", [*SCRIPTS, *more]),
     }
     first, *pieces = (TEMPLATE / "page.html").read_text(encoding="utf-8").split("{{")
     filled = (piece.partition("}}") for piece in pieces)
     return first + "".join(parts[name] + rest for name, _, rest in filled)
 
 
-def gather(groups: Sequence[Group], target: float | None) -> dict[str, Any]:
-    """All that the page shows, as JSON."""
+def read_parts(kind: str, names: Sequence[str]) -> str:
+    return "\n".join((TEMPLATE / f"{name}.{kind}").read_text(encoding="utf-8") for name in names)
+
+
+def to_json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def gather(groups: Sequence[Group], target: float | None, gather_one: GatherOne | None = None) -> dict[str, Any]:
+    """All that the page shows, as JSON; `gather_one` stands in for `gather_run`, such as one that remembers."""
     runs = [run for group in groups for run in group.runs]
     tables, held = gather_classes(runs)
     members = [number for number, group in enumerate(groups) for _ in group.runs]
+    shown = [
+        {"group": member, "classes": place, **(gather_one or gather_run)(run, len(runs), target)}
+        for run, member, place in zip(runs, members, held, strict=True)
+    ]
+    grid, (headings, rows) = make_grid(groups), compare_groups(groups, target)
     return {
-        "headline": headline(groups),
-        "columns": page_columns(target),
+        "headline": headline(runs, grid),
+        "states": count_states([run["state"] for run in shown]),
+        "common": describe_common(runs),
+        "grid": gather_grid(grid) if groups else None,
+        "columns": headings,
         "charts": plan_charts(groups),
         "axes": [asdict(axis) for axis in AXES],
-        "groups": [compare_group(group, target) | {"curves": gather_curves(group, len(groups))} for group in groups],
+        "groups": [
+            row | place_group(group, grid) | {"curves": gather_curves(group, len(groups))}
+            for group, row in zip(groups, rows, strict=True)
+        ],
         "settings": [
             [key, format_value(spec.default), NAMES_TOKEN.sub("", spec.help)] for key, spec in SETTINGS.items()
         ],
         "classes": tables,
-        "runs": [
-            {"group": member, "classes": place, **gather_run(run, len(runs), target)}
-            for run, member, place in zip(runs, members, held, strict=True)
-        ],
+        "runs": shown,
     }
 
 
@@ -75,6 +111,7 @@ def gather_run(run: Run, num_runs: int, target: float | None) -> dict[str, Any]:
     """One run: what it was, what it reached, its graphs, settings and environment."""
     return {
         "name": run.folder.name or str(run.folder),
+        "folder": str(run.folder),
         "seed": run.config.seed,
         "state": describe_state(run),
         "about": describe_run(run),

@@ -1,16 +1,21 @@
 """What a page says first: in a sentence what was reached, in words what was run, in numbers how well."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dfl_dist.config.names import choose
 from dfl_dist.config.schema import Local
-from dfl_dist.report.groups import Group, label_group
-from dfl_dist.report.measures import MEASURES, RANKED_BY, Measure, Reached, measure, shown_measures, total
-from dfl_dist.report.paper_table import data_set_name, method_name
+from dfl_dist.report.measures import MEASURES, RANKED_BY, Reached, measure, total
+from dfl_dist.report.names import data_set_name, method_name
+from dfl_dist.report.page_table import fill_in, page_measures
+from dfl_dist.report.paper_table import Cell, Grid
 from dfl_dist.report.read import Run
-from dfl_dist.report.statistics import summarise
+from dfl_dist.report.states import RUNNING
 from dfl_dist.topology.kinds import KINDS
+
+RUNNING_NOW = {"tone": "good", "text": RUNNING}  # the state of a run at work, which its folder does not tell
+TONES = {"good": "finished", "bad": "diverged", "open": "not finished"}
 
 
 def make_tiles(run: Run, target: float | None) -> list[dict[str, Any]]:
@@ -25,7 +30,7 @@ def make_tiles(run: Run, target: float | None) -> list[dict[str, Any]]:
             "detail": tell_detail(found, name, len(run.lines)),
         }
         for name, row in page_measures(target).items()
-        if row.column and row.is_tile
+        if row.column and row.is_tile and not (row.is_optional and found[name].value is None)
     ]
 
 
@@ -42,38 +47,14 @@ def tell_detail(found: Mapping[str, Reached], name: str, rounds: int) -> list[An
     return ["not evaluated yet" if reached.round is None else f"after round {reached.round}"]
 
 
-def page_measures(target: float | None) -> dict[str, Measure]:
-    """The measures in the order of the page: what needs a target comes last."""
-    return dict(sorted(shown_measures(target).items(), key=lambda item: item[1].needs_target))
-
-
-def page_columns(target: float | None) -> list[dict[str, str]]:
-    """The columns of the table that compares groups."""
-    return [{"label": fill_in(row.label, target), "form": row.form} for row in page_measures(target).values()]
-
-
-def fill_in(label: str, target: float | None) -> str:
-    return label if target is None else label.format(target=f"{100 * target:g} %")
-
-
-def compare_group(group: Group, target: float | None) -> dict[str, Any]:
-    """A group's row in that table: over how many seeds, rounds done, and a mean and deviation for each column."""
-    summary = summarise(group, target)
-    rounds = sorted({len(run.lines) for run in summary.runs})
-    spreads = [summary.over_seeds[name] for name in page_measures(target)]
-    return {
-        "label": name_group(group),
-        "seeds": len(summary.runs),
-        "left_out": [str(run.folder) for run in summary.left_out],
-        "rounds": "–".join(map(str, dict.fromkeys((rounds[0], rounds[-1])))),
-        "finished": summary.finished,
-        "scores": [{"mean": one.mean, "std": one.std, "missing": one.missing, "values": one.values} for one in spreads],
-    }
-
-
-def name_group(group: Group) -> str:
-    """A group by its method and what else tells it apart."""
-    return label_group(method_name(group.runs[0]), group.settings)
+def count_states(states: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """How many runs are at work and how many came to their end, for badges; of a single run, its state."""
+    if len(states) == 1:
+        return list(states)
+    running = states.count(RUNNING_NOW)
+    tones = Counter(state["tone"] for state in states if state != RUNNING_NOW)
+    found = [("good", running, RUNNING), *((tone, tones[tone], word) for tone, word in TONES.items())]
+    return [{"tone": tone, "text": f"{number:,} {word}"} for tone, number, word in found if number]
 
 
 def describe_state(run: Run) -> dict[str, str]:
@@ -83,6 +64,8 @@ def describe_state(run: Run) -> dict[str, str]:
         return {"tone": "bad", "text": f"diverged in round {run.diverged} of {asked}"}
     if rounds >= asked:
         return {"tone": "good", "text": f"finished, {count(rounds, 'round')}"}
+    if run.ended_by:
+        return {"tone": "good", "text": f"finished by {run.ended_by}, {rounds} of {asked} rounds"}
     if not rounds:
         return {"tone": "open", "text": "no round recorded yet"}
     ended = run.environment().get("finished_after") == rounds
@@ -92,12 +75,11 @@ def describe_state(run: Run) -> dict[str, str]:
 # In a sentence.
 
 
-def headline(groups: Sequence[Group]) -> str:
+def headline(runs: Sequence[Run], grid: Grid) -> str:
     """The page in one sentence."""
-    runs = [run for group in groups for run in group.runs]
     if not runs:
         return "No runs to report on"
-    return tell_run(runs[0]) if len(runs) == 1 else tell_groups(groups, runs)
+    return tell_run(runs[0]) if len(runs) == 1 else f"{tell_what(runs, grid)}: {tell_best(grid)}"
 
 
 def tell_run(run: Run) -> str:
@@ -112,19 +94,51 @@ def tell_run(run: Run) -> str:
     return f"{name} reached {100 * final.value:.2f} % {where} after {rounds}{late}"
 
 
-def tell_groups(groups: Sequence[Group], runs: Sequence[Run]) -> str:
+def tell_what(runs: Sequence[Run], grid: Grid) -> str:
+    """How much is compared, and on what."""
     data = ", ".join(dict.fromkeys(map(data_set_name, runs)))
-    methods = len({run.config.algorithm for run in runs})
-    noun = "method" if methods == len(groups) else "setting"
-    what = f"{count(len(groups), noun)}, {count(len(runs), 'run')} on {data}"
-    pairs = zip((summarise(group, None).score for group in groups), groups, strict=True)
-    reached = [(mean, spread, group) for spread, group in pairs if (mean := spread.mean) is not None]
-    if not reached:
-        return f"{what}: not evaluated yet"
-    mean, spread, group = max(reached, key=lambda found: found[0])
-    score = f"{100 * mean:.2f}" + ("" if spread.std is None else f" ± {100 * spread.std:.2f}") + " %"
-    score += f" over {count(len(spread.values), 'seed')}"
-    return f"{what}: {name_group(group)} reached {'the highest mean accuracy, ' if len(groups) > 1 else ''}{score}"
+    methods = list(dict.fromkeys(map(method_name, runs)))
+    if len(grid.rows) == 1:
+        what = f"{methods[0]}, {count(len(runs), 'run')}"
+    elif len(methods) == 1:
+        what = f"{methods[0]} with {count(len(grid.rows), 'setting')}, {count(len(runs), 'run')}"
+    else:
+        noun = "method" if len(methods) == len(grid.rows) else "setting"
+        what = f"{count(len(grid.rows), noun)}, {count(len(runs), 'run')}"
+    partitions = len(grid.columns)
+    return f"{what} on {data}" + (f", {count(partitions, 'partition')}" if partitions > 1 else "")
+
+
+def tell_best(grid: Grid) -> str:
+    """Which row is the best, in how many columns."""
+    best = {row: [cell for cell in cells if cell and is_best(cell)] for row, cells in grid.rows.items()}
+    most, of = max(map(len, best.values())), len(grid.columns)
+    row, *others = [row for row, cells in best.items() if len(cells) == most]
+    if not most:
+        return "not evaluated yet"
+    if len(grid.rows) == 1:
+        return f"mean accuracy {tell_scores(best[row])}"
+    name = row.split(", ", 1)[-1] if len({row.split(", ")[0] for row in grid.rows}) == 1 else row
+    who = " and ".join([name, *([count(len(others), "other")] if others else [])])
+    if of == 1:
+        return f"{who} reached the highest mean accuracy, {tell_scores(best[row])}"
+    where = most if most < of else "both" if of == 2 else f"all {of}"
+    return f"{who} reached the highest mean accuracy on {where} of them"
+
+
+def is_best(cell: Cell) -> bool:
+    """Whether nothing in its column is better; a cell alone has no place."""
+    return cell.place in (0, 1) and cell.summary.score.mean is not None
+
+
+def tell_scores(cells: Sequence[Cell]) -> str:
+    """The accuracy of a cell, or the lowest and the highest of several."""
+    spreads = [cell.summary.score for cell in cells]
+    means = [100 * (spread.mean or 0.0) for spread in spreads]
+    if len(cells) > 1:
+        return f"from {min(means):.2f} to {max(means):.2f} %"
+    deviation = "" if spreads[0].std is None else f" ± {100 * spreads[0].std:.2f}"
+    return f"{means[0]:.2f}{deviation} % over {count(len(spreads[0].values), 'seed')}"
 
 
 def count(number: int, noun: str) -> str:
@@ -139,10 +153,16 @@ def describe_run(run: Run) -> list[tuple[str, str]]:
     return [(name, tell(run)) for name, tell in ABOUT.items()]
 
 
+def describe_common(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """The part of that which all runs have in common."""
+    return [(name, words.pop()) for name, tell in ABOUT.items() if len(words := {tell(run) for run in runs}) == 1]
+
+
 def tell_data(run: Run) -> str:
     data = run.config.data
     ways = {
         "iid": "split evenly at random",
+        "file": f"split as {data.file} says",
         "dirichlet": f"split by a Dirichlet distribution, α = {data.alpha:g}",
         "shards": f"split by label, {data.classes_per_client} classes per client asked for",
     }

@@ -1,28 +1,11 @@
 """The layout of the paper's tables: methods as rows, data sets and their partitions as columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dfl_dist.config.schema import Data
-from dfl_dist.report.groups import Group, label_group
-from dfl_dist.report.read import Run
+from dfl_dist.report.groups import Group
+from dfl_dist.report.names import data_set_name, partition_in_words, partition_of
 from dfl_dist.report.statistics import Summary, summarise
-
-METHODS = {
-    "dfedsgpsm": "DFedSGPSM",
-    "dfedsgpsm-s": "DFedSGPSM-S",
-    "dfedsgpm": "DFedSGPM",
-    "osgp": "OSGP",
-    "sgp": "SGP",
-    "asyng": "AsyNG",
-    "dfedsam": "DFedSAM",
-    "dfedavgm": "DFedAvgM",
-    "dfedavg": "DFedAvg",
-    "d-psgd": "D-PSGD",
-    "fedavg": "FedAvg",
-}
-DATA_SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
-TOLD_BY_COLUMNS = ("data.name", "data.partition", "data.alpha", "data.classes_per_client")
 
 
 @dataclass(frozen=True)
@@ -31,6 +14,7 @@ class Column:
 
     data_set: str
     partition: str
+    words: str  # the partition where there is room
     order: tuple[bool, str, float]
 
 
@@ -62,14 +46,14 @@ def make_grid(groups: Sequence[Group]) -> Grid:
     """Lay groups out; those that differ only in what their partition does not use, such as alpha, share a cell."""
     found: dict[Column, dict[str, list[Group]]] = {}
     for group in groups:
-        found.setdefault(column_of(group), {}).setdefault(row_of(group), []).append(group)
+        found.setdefault(column_of(group), {}).setdefault(group.row, []).append(group)
     data_sets = list(dict.fromkeys(column.data_set for column in found))
     columns = sorted(found, key=lambda column: (data_sets.index(column.data_set), column.order))
     filled = {
         column: rank_rows({row: summarise(join_groups(same), None) for row, same in found[column].items()})
         for column in found
     }
-    rows = dict.fromkeys(row_of(group) for group in groups)
+    rows = dict.fromkeys(group.row for group in groups)
     return Grid(columns, {row: [filled[column].get(row) for column in columns] for row in rows})
 
 
@@ -77,36 +61,14 @@ def column_of(group: Group) -> Column:
     """Where a group's data put it: Dir-0.3 before Dir-0.6, IID last."""
     data = group.runs[0].config.data
     name, detail = partition_of(data)
-    return Column(data_set_name(group.runs[0]), name, (data.partition == "iid", data.partition, detail))
-
-
-def partition_of(data: Data) -> tuple[str, float]:
-    """A partition's name in a table, and its number."""
-    if data.partition == "dirichlet":
-        return f"Dir-{data.alpha:g}", data.alpha
-    if data.partition == "shards":
-        return f"Shards-{data.classes_per_client}", data.classes_per_client
-    return data.partition.upper(), 0
-
-
-def row_of(group: Group) -> str:
-    """The method, with the settings by which it differs from other rows."""
-    return label_group(method_name(group.runs[0]), group.settings, TOLD_BY_COLUMNS)
-
-
-def method_name(run: Run) -> str:
-    """The method as papers write it."""
-    return METHODS.get(run.config.algorithm, run.config.algorithm)
-
-
-def data_set_name(run: Run) -> str:
-    """The data set as papers write it."""
-    return DATA_SETS.get(run.config.data.name, run.config.data.name)
+    return Column(
+        data_set_name(group.runs[0]), name, partition_in_words(data), (data.partition == "iid", data.partition, detail)
+    )
 
 
 def join_groups(groups: Sequence[Group]) -> Group:
     runs = sorted((run for group in groups for run in group.runs), key=lambda run: run.config.seed)
-    return Group(groups[0].label, groups[0].settings, runs)
+    return replace(groups[0], runs=runs)
 
 
 def rank_rows(summaries: dict[str, Summary]) -> dict[str, Cell]:

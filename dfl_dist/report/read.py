@@ -9,6 +9,7 @@ from typing import Any
 from dfl_dist.config.schema import Config
 from dfl_dist.config.values import Asked, load_asked, load_resolved, values_of
 from dfl_dist.errors import refusal
+from dfl_dist.formats import FORMAT, described, format_of
 from dfl_dist.run_folder.files import read_json, read_lines
 from dfl_dist.run_folder.metrics import METRICS
 
@@ -53,6 +54,12 @@ class Run:
         """What environment.json says; nothing where it is missing or damaged."""
         return read_json(self.folder / "environment.json")
 
+    @cached_property
+    def ended_by(self) -> str | None:
+        """The setting of `stop` by which the run is finished before its last round, if so."""
+        found: str | None = self.environment().get("ended_by")
+        return found
+
     def classes(self) -> Classes | None:
         """Who holds which classes, if the run has written it down."""
         found = read_json(self.folder / "classes.json")
@@ -70,10 +77,14 @@ def finite(line: dict[str, Any], key: str) -> float | None:
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
+def is_run(folder: Path) -> bool:
+    return (folder / "resolved.yaml").is_file()
+
+
 def find_runs(folder: Path) -> list[Path]:
     """The folder itself if it is a run's, else the runs directly in it; refused where there is none."""
     try:
-        found = [path for path in (folder, *sorted(folder.glob("*/"))) if (path / "resolved.yaml").is_file()]
+        found = [path for path in (folder, *sorted(folder.glob("*/"))) if is_run(path)]
     except OSError as error:
         raise refusal("run", folder, f"a folder that can be read ({error.strerror})") from error
     if not found:
@@ -82,7 +93,10 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """A run from its folder."""
+    """A run from its folder; of another format than this version's an older one can be read."""
+    facts = read_json(folder / "environment.json")
+    if not (isinstance(format_of(facts), int) and format_of(facts) <= FORMAT):
+        raise refusal("run", f"{folder}, of {described(facts)}", f"up to format {FORMAT}, which this version writes")
     config = load_resolved(folder / "resolved.yaml")
     asked = load_asked(folder / "config.yaml") if (folder / "config.yaml").is_file() else values_of(config)
     return Run(folder, asked, config, read_lines(folder / "metrics.jsonl"))

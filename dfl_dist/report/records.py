@@ -9,11 +9,12 @@ from typing import Any
 from dfl_dist.config.schema import DEFAULTS
 from dfl_dist.config.values import format_value
 from dfl_dist.report.groups import INDIFFERENT, Group, setting
-from dfl_dist.report.paper_table import partition_of
+from dfl_dist.report.names import partition_of
 from dfl_dist.report.read import Run, finite
 
 COLUMNS = ("algorithm", "partition", "seed", "settings", "round", "test_accuracy", "test_loss", "commit")
-TOLD = ("algorithm", "seed", "data.partition", "data.alpha", "data.classes_per_client")  # in columns of their own
+# In columns of their own.
+TOLD = ("algorithm", "seed", "data.partition", "data.alpha", "data.classes_per_client", "data.file")
 
 
 def settings_of(run: Run) -> str:

@@ -15,7 +15,7 @@ UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 def state_of(run: Run) -> str:
     """One word."""
     environment = run.environment()
-    if environment.get("finished_after") == run.config.rounds:
+    if environment.get("finished_after") == run.config.rounds or run.ended_by:
         return FINISHED
     if run.diverged is not None:
         return DIVERGED

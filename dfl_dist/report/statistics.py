@@ -52,7 +52,7 @@ class Summary:
 
     @property
     def finished(self) -> bool:
-        return all(len(run.lines) >= run.config.rounds for run in self.runs)
+        return all(is_finished(run) for run in self.runs)
 
     @property
     def left_out(self) -> list[Run]:
@@ -94,9 +94,23 @@ def one_per_seed(group: Group) -> list[Run]:
     return list(kept.values())
 
 
+def is_finished(run: Run) -> bool:
+    """Whether it has done all that it was to do."""
+    return bool(run.ended_by) or len(run.lines) >= run.config.rounds
+
+
+def drawn_runs(group: Group) -> list[Run]:
+    """The runs of a curve: those of the seeds that came to their end; where none has, all of them.
+
+    Else a curve would shrink to the first round whenever another seed begins.
+    """
+    counted = one_per_seed(group)
+    return [run for run in counted if is_finished(run) or run.diverged is not None] or counted
+
+
 def mean_curve(group: Group, axis: Axis, key: str) -> MeanCurve:
     """A metric along rounds done, bytes sent or seconds; runs that have nothing of it are left out."""
-    seeds = [found for run in one_per_seed(group) if (found := points(run, axis, key))]
+    seeds = [found for run in drawn_runs(group) if (found := points(run, axis, key))]
     shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
     if not shared:
         return MeanCurve(np.empty(0), np.empty(0), None)

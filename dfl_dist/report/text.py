@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from dfl_dist.config.values import format_value
-from dfl_dist.report.groups import Group
+from dfl_dist.report.groups import PARTITION, Group
 from dfl_dist.report.measures import MEASURES, Measure, shown_measures
+from dfl_dist.report.names import partition_of
 from dfl_dist.report.paper_table import Cell, Grid, make_grid
 from dfl_dist.report.statistics import Spread, Summary, summarise
 from dfl_dist.text import byte_unit, format_table
@@ -19,7 +20,7 @@ MEANING = {
     "seeds": "runs that differ in nothing but the seed: numbers are their mean ± sample standard deviation",
     "rounds": "done/asked; fewest–most where the seeds have not done the same; whether the loss diverged",
     **{row.column.format(unit="MB", target="ACC"): row.meaning for row in MEASURES.values() if row.column},
-    NOTHING: "not known (yet), or not finite; (2/3): two of three seeds have it, and the number is of these",
+    NOTHING: "not known (yet), not finite, or a setting that means nothing there; (2/3): two of three seeds have it",
 }
 LATEX = str.maketrans(
     {
@@ -59,10 +60,11 @@ def tabulate(groups: Sequence[Group], target: float | None, *, brief: bool) -> T
     summaries = [summarise(group, target) for group in groups]
     joined = any(len(summary.runs) > 1 for summary in summaries)
     if not joined:
-        singles = [Group(group.label, group.settings, [run]) for group in groups for run in group.runs]
+        singles = [replace(group, runs=[run]) for group in groups for run in group.runs]
         summaries = [summarise(single, target) for single in singles]
     columns = [tell_column(name, row, summaries, target, brief=brief) for name, row in shown_measures(target).items()]
-    heads = [tell_runs(summary, joined=joined) for summary in summaries]
+    keys = list(dict.fromkeys(key for summary in summaries for key in summary.group.settings))
+    heads = [tell_runs(summary, keys, joined=joined) for summary in summaries]
     shown = [column for column in columns if column]
     notes = [
         f"left out: {run.folder}, which has the settings and the seed of another"
@@ -73,12 +75,19 @@ def tabulate(groups: Sequence[Group], target: float | None, *, brief: bool) -> T
     return Table([*heads[0], *(heading for heading, _ in shown)], rows, notes)
 
 
-def tell_runs(summary: Summary, *, joined: bool) -> dict[str, str]:
+def tell_runs(summary: Summary, keys: Sequence[str], *, joined: bool) -> dict[str, str]:
     """What a row is about: a run's folder, the settings in which runs differ, the number of seeds, rounds done."""
     folder = {} if joined else {"run": str(summary.runs[0].folder)}
-    settings = {key: format_value(value) for key, value in summary.group.settings.items() if key != "rounds"}
+    settings = dict(tell_key(summary.group, key) for key in keys if key != "rounds")
     seeds = {"seeds": str(len(summary.runs))} if joined else {}
     return folder | settings | seeds | {"rounds": tell_rounds(summary)}
+
+
+def tell_key(group: Group, key: str) -> tuple[str, str]:
+    """The column of a setting, and what stands in it: of a partition its name, of what means nothing there a dash."""
+    if key in PARTITION:
+        return "partition", partition_of(group.runs[0].config.data)[0]
+    return key, format_value(group.settings[key]) if key in group.settings else NOTHING
 
 
 def tell_rounds(summary: Summary) -> str:
@@ -106,7 +115,7 @@ def tell_column(
 def tell_cell(over_seeds: Mapping[str, Spread], name: str, *, scale: float, brief: bool) -> str:
     """A measure in one cell, with the range that belongs to it."""
     row, spread = MEASURES[name], over_seeds[name]
-    if row.high and not row.low:
+    if row.high and row.is_range:
         return format_range(spread, over_seeds[row.high], row.digits)
     digits = ".0f" if row.needs_target and len(spread.values) == 1 else row.digits
     text = format_spread(spread, digits, scale=scale, brief=brief and not row.always_std)

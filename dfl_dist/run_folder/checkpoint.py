@@ -15,10 +15,8 @@ import torch
 from torch import Tensor
 
 from dfl_dist.errors import ConfigError
+from dfl_dist.formats import FORMAT, format_of
 from dfl_dist.run_folder.files import sync_folder, write_atomic
-
-FORMAT = 1
-
 
 # What is kept of a client.
 
@@ -181,10 +179,12 @@ def read_manifest(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / "manifest.json"
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
-        files, found = manifest["files"], {key: manifest[key] for key in ("format", "round", *identity)}
+        files, found = manifest["files"], {key: manifest[key] for key in ("round", *identity)}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"resume: {path} is not the manifest of a checkpoint; {way_out(folder)}") from error
-    for key, value in ({"format": FORMAT, "round": round_of(folder)} | dict(identity)).items():
+    if format_of(manifest) != FORMAT:
+        raise ConfigError(f"resume: {path} is of format {format_of(manifest)}, allowed: {FORMAT}; {way_out(folder)}")
+    for key, value in ({"round": round_of(folder)} | dict(identity)).items():
         if found[key] != value:
             raise ConfigError(
                 f"resume: {path} is of another run: {key} {found[key]}, expected {value}; {way_out(folder)}"

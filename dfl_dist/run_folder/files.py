@@ -1,5 +1,6 @@
 """Reading and writing the files of a run folder, without torch."""
 
+import errno
 import json
 import math
 import os
@@ -61,15 +62,32 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def aside(path: Path, pid: int) -> Path:
+    """Where a process writes a file before it takes its name."""
+    return path.with_name(f".{path.name}.{pid}")
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Write aside, fsync, rename: the file is there whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
+    beside = aside(path, os.getpid())
+    with beside.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
+    beside.replace(path)
     sync_folder(path.parent)
+
+
+def check_can_be_made(folder: Path) -> None:
+    """Raise what making a folder, or writing into it, would raise, as far as its name and rights tell."""
+    first, place = folder, folder
+    while not os.path.lexists(place):
+        first, place = place, place.parent
+    if not place.is_dir():
+        number = errno.EEXIST if place == folder else errno.ENOTDIR
+        raise OSError(number, os.strerror(number), str(folder))
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(first))
 
 
 def sync_folder(folder: Path) -> None:

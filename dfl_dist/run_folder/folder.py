@@ -9,7 +9,8 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ import torch
 from torch import nn
 
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.run_folder.files import read_json, read_lines, write_atomic, write_lines
+from dfl_dist.formats import FORMAT
+from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.files import check_can_be_made, read_json, read_lines, write_atomic, write_lines
 
 log = logging.getLogger(__name__)
 RUNS = Path("runs")
 ENVIRONMENT = "environment.json"
+ENDED_BY = "ended_by"  # in environment.json: the setting of `stop` by which a run is finished
 CELL = "sweep.json"  # in the folders that a sweep began, and so may empty
 OF_A_START = (ENVIRONMENT, "partition.npz", "classes.json", "config.yaml", "logs")  # before resolved.yaml; also aside
 SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
@@ -33,49 +37,77 @@ def is_run(folder: Path) -> bool:
 
 
 def is_finished(folder: Path, rounds: int) -> bool:
-    """Whether the results after this number of rounds were written, the model last."""
-    return bool(read_environment(folder).get("finished_after") == rounds)
+    """Whether the results after this number of rounds were written, the model last; or of fewer, by `stop`."""
+    facts = read_environment(folder)
+    return facts.get("finished_after") == rounds or ENDED_BY in facts
 
 
-def mark_finished(folder: Path, rounds: int) -> None:
-    content = read_environment(folder) | {"finished_after": rounds}
+def mark_finished(folder: Path, rounds: int, ended_by: str | None = None) -> None:
+    """Note that the results after these rounds are there, and what ended the run before its last one, if `stop` did."""
+    content = read_environment(folder) | {"finished_after": rounds} | ({ENDED_BY: ended_by} if ended_by else {})
     write_atomic(folder / ENVIRONMENT, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def check_free(out: str | None) -> None:
     """Refuse a named folder that holds anything, but for what a start has left that came to nothing."""
-    if out is None or not Path(out).is_dir():
+    folder = Path(out or "").resolve()  # runs/.. is this folder, also where there is no runs/ yet
+    if out is None or not folder.is_dir():
         return
-    if is_run(Path(out)):
-        raise ConfigError(f"out: given {out}, which already holds a run, allowed: a new folder, or --resume {out}")
-    begun = "run" in read_environment(Path(out))
-    for path in sorted(Path(out).iterdir()):
+    if is_run(folder):
+        way = f"--resume {out}" if checkpoint.newest(folder) else "this one removed: no checkpoint of it was written"
+        raise ConfigError(f"out: given {out}, which already holds a run, allowed: a new folder, or {way}")
+    begun = "run" in read_environment(folder)
+    for path in sorted(folder.iterdir()):
         ours = path.name == CELL or path.name.startswith(f".{ENVIRONMENT}.")  # the latter from a kill as it was written
         ours |= begun and path.name.lstrip(".").startswith(OF_A_START)
         if not ours and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"out: given {out}, which holds {path.name}, allowed: a new or empty folder")
 
 
-def claim(out: str | None, algorithm: str, data: str, run_id: str | None = None) -> Path:
-    """Make the folder of a new run: the named one, or one that this job took before a restart, or the next free one."""
+def choose(out: str | None, algorithm: str, data: str, run_id: str | None = None) -> tuple[Path, bool]:
+    """The folder of a new run, and whether it may be there already.
+
+    It is the named one, or one that this job took before a restart, or the next free one.
+    """
     if out is not None:
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder.resolve()
+        return Path(out), True
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}-{data}")
-    RUNS.mkdir(exist_ok=True)
     for folder in RUNS.glob(f"{stem}-*") if run_id else ():
         if not is_run(folder) and read_environment(folder).get("run_id") == run_id:
-            return folder.resolve()
+            return folder, True
     taken = [int(path.name[len(stem) + 1 :]) for path in RUNS.glob(f"{stem}-*") if path.name[len(stem) + 1 :].isdigit()]
-    number = max(taken, default=0)
+    return RUNS / f"{stem}-{max(taken, default=0) + 1:03d}", False
+
+
+def claim(out: str | None, algorithm: str, data: str, run_id: str | None = None) -> Path:
+    """Make the folder of a new run, as `choose` chooses it."""
+    if out is None:
+        RUNS.mkdir(exist_ok=True)
     while True:
-        number += 1
+        folder, may_be_there = choose(out, algorithm, data, run_id)
         try:
-            (folder := RUNS / f"{stem}-{number:03d}").mkdir()
+            folder.mkdir(parents=True, exist_ok=may_be_there)
         except FileExistsError:
+            if may_be_there:  # but a file is in its place
+                raise
             continue  # another run took it meanwhile
         return folder.resolve()
+
+
+def check_can_be_claimed(folder: Path) -> None:
+    """Raise what `claim` would, as far as can be told without making anything."""
+    if folder.parent == RUNS:
+        check_can_be_made(RUNS)
+    check_can_be_made(folder)
+
+
+@contextmanager
+def refused_where_unwritable(out: str | None) -> Iterator[None]:
+    """Turn what a disk says of the run folder into a refusal."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"out: given {out}, which cannot be written: {error}") from error
 
 
 def point_latest(folder: Path) -> None:
@@ -148,7 +180,8 @@ def write_environment(folder: Path, facts: Mapping[str, Any]) -> None:
         "numpy": numpy.__version__,
         "cuda": torch.version.cuda,
     }
-    content = {"versions": versions, "platform": platform.platform(), "git_commit": git_commit(), **facts}
+    where = {"versions": versions, "platform": platform.platform(), "git_commit": git_commit()}
+    content = {"format": FORMAT, **where, **facts}
     write_atomic(folder / ENVIRONMENT, (json.dumps(content, indent=1) + "\n").encode())
 
 

@@ -4,13 +4,13 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dfl_dist.config.resolve import resolve
-from dfl_dist.config.schema import Config
+from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import (
     Asked,
     ask,
@@ -20,13 +20,16 @@ from dfl_dist.config.values import (
     load_asked,
     load_resolved,
     make_config,
+    may_change,
     replace,
     values_of,
 )
 from dfl_dist.errors import ConfigError, refusal
+from dfl_dist.formats import FORMAT, described, format_of
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.files import write_atomic
 from dfl_dist.run_folder.folder import (
+    ENDED_BY,
     RUNS,
     check_free,
     claim,
@@ -34,12 +37,14 @@ from dfl_dist.run_folder.folder import (
     is_run,
     point_latest,
     read_environment,
+    refused_where_unwritable,
     write_environment,
 )
 from dfl_dist.run_folder.metrics import METRICS, EvalSchedule
 from dfl_dist.run_folder.status import LAUNCH
 from dfl_dist.system import born
 
+AUTO, NEVER = "auto", "never"  # of `resume`, beside a folder
 NOT_ASKED = ("out", "resume")  # where a run is kept is no part of what it is
 IDENTITY = ("num_clients", "model.name", "dtype", "algorithm", "data.name", "seed")
 
@@ -115,20 +120,23 @@ def identity(resolved: Config, token: str, parameters: int) -> dict[str, Any]:
 # Planning, before anything is written.
 
 
-def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None) -> Plan:
-    """Rank 0: the settings, and the run to go on with; `ranks` is None without torchrun."""
+def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None, *, begun: Container[Path] = ()) -> Plan:
+    """Rank 0: the settings, and the run to go on with; `ranks` is None without torchrun.
+
+    `begun` are the folders of runs that this process has begun itself, which it cannot have been started again for.
+    """
     asked = ask(given)
     found = None
-    if asked["resume"] == "auto":
-        found = find_same_job(asked, run_id)
-    elif asked["resume"] != "never":
+    if asked["resume"] == AUTO:
+        found = find_same_job(asked, run_id, begun)
+    elif asked["resume"] != NEVER:
         found = open_continuation(Path(asked["resume"]))
     if found is None:
         check_free(asked["out"])
         return Plan(asked, resolve(asked, ranks), run_id, None)
     asked = ask(given, before=found.asked)
     resolved = resolve(asked | in_force(found.resolved, asked), ranks)
-    if has_been_done(found, resolved.rounds, run_id, searched=asked["resume"] == "auto"):
+    if has_been_done(found, resolved, run_id, searched=asked["resume"] == AUTO):
         return Plan(asked, resolved, run_id, found, finished=True)
     check_continuation(found, resolved)
     return Plan(asked, resolved, run_id, found)
@@ -137,33 +145,43 @@ def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None) ->
 def in_force(resolved: Config, asked: Asked) -> Asked:
     """What a run that goes on keeps where nothing is asked for, though defaults may be others by now."""
     values = values_of(resolved)
-    return {key: values[key] for key in asked if asked[key] is None and key not in NOT_ASKED}
+    none = {key for key in asked if SETTINGS[key].is_optional and may_change(key)}  # there null is an answer
+    return {key: values[key] for key in asked if asked[key] is None and key not in {*NOT_ASKED, *none}}
 
 
 def open_continuation(path: Path) -> Continuation:
     """The run behind a run folder (its newest complete checkpoint) or behind one of its checkpoint folders."""
     path = path.resolve()
-    named = path.parent.name == "checkpoints" and not is_run(path)
-    folder = path.parent.parent if named else path
+    folder = run_folder_of(path)
+    named = folder != path
     if not is_run(folder):
         raise refusal("resume", path, "auto, never, or the folder of a run or of one of its checkpoints")
     whole = checkpoint.complete(folder)
     if not whole:
-        raise ConfigError(f"resume: {folder} has no complete checkpoint")
+        allowed = "a run with one; without any, remove the folder and begin anew"
+        raise refusal("resume", f"{folder}, which has no complete checkpoint", allowed)
     if named and path not in whole:
         raise ConfigError(f"resume: {path} is not a complete checkpoint; {checkpoint.way_out(path)}")
     return read_continuation(folder, path if named else whole[-1])
 
 
+def run_folder_of(path: Path) -> Path:
+    """The run folder that a path means: itself, or that of which it is a checkpoint."""
+    path = path.resolve()
+    return path.parent.parent if path.parent.name == "checkpoints" and not is_run(path) else path
+
+
 def read_continuation(folder: Path, start: Path | None) -> Continuation:
-    token = read_environment(folder).get("run")
-    if token is None:
+    facts = read_environment(folder)
+    if format_of(facts) != FORMAT:
+        raise refusal("resume", f"{folder}, of {described(facts)}", f"format {FORMAT}, which this version writes")
+    if (token := facts.get("run")) is None:
         raise ConfigError(f"resume: {folder / 'environment.json'} is missing or damaged, so the run is not known")
     asked, resolved = load_asked(folder / "config.yaml"), load_resolved(folder / "resolved.yaml")
     return Continuation(folder, start, asked, resolved, token)
 
 
-def find_same_job(asked: Asked, run_id: str | None) -> Continuation | None:
+def find_same_job(asked: Asked, run_id: str | None, begun: Container[Path]) -> Continuation | None:
     """The run that this very job began before it was restarted, if there is one."""
     if run_id is None:
         return None
@@ -173,7 +191,7 @@ def find_same_job(asked: Asked, run_id: str | None) -> Continuation | None:
         else [path.parent for path in RUNS.glob("*/environment.json") if not path.parent.is_symlink()]
     )
     for folder in sorted(candidates, key=lambda path: path.stat().st_mtime if path.exists() else 0, reverse=True):
-        if not is_run(folder) or read_environment(folder).get("run_id") != run_id:
+        if folder.resolve() in begun or not is_run(folder) or read_environment(folder).get("run_id") != run_id:
             continue
         found = read_continuation(folder.resolve(), checkpoint.newest(folder.resolve()))
         same = found.asked["rounds"] == asked["rounds"] and not changed_on_resume(found.asked, asked)
@@ -192,15 +210,21 @@ def is_first_start() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0
 
 
-def has_been_done(found: Continuation, rounds: int, run_id: str | None, *, searched: bool) -> bool:
+def has_been_done(found: Continuation, resolved: Config, run_id: str | None, *, searched: bool) -> bool:
     """Whether this very job has finished the run before it was started again, as after a kill in its last second.
 
     Where a checkpoint is named to go back to, the first start goes back to it.
     """
     facts = read_environment(found.folder)
     own = run_id is not None and facts.get("run_id") == run_id and is_of_this_launch(found.folder)
-    goes_back = not searched and found.rounds_done < rounds and is_first_start()
-    return own and facts.get("finished_after") == rounds and not goes_back
+    last = facts.get("finished_after", 0)
+    goes_back = not searched and found.rounds_done < last and is_first_start()
+    return own and (last == resolved.rounds or has_stopped(found, resolved)) and not goes_back
+
+
+def has_stopped(found: Continuation, resolved: Config) -> bool:
+    """Whether a run has done enough, as `stop` says: another `stop` lets it go on."""
+    return ENDED_BY in read_environment(found.folder) and found.resolved.stop == resolved.stop
 
 
 def check_continuation(found: Continuation, resolved: Config) -> None:
@@ -218,6 +242,11 @@ def check_continuation(found: Continuation, resolved: Config) -> None:
     if found.rounds_done > resolved.rounds or written:
         done = f"more than {found.rounds_done}, which {found.folder} has done; set --rounds"
         raise refusal("rounds", resolved.rounds, done)
+    facts = read_environment(found.folder)
+    if has_stopped(found, resolved) and facts.get("finished_after") == found.rounds_done:
+        key, _, given = facts[ENDED_BY].partition(" ")
+        ended = f"{found.folder} has ended by it after round {found.rounds_done}"
+        raise refusal(key, given, f"another value, or null: {ended}")
     if resolved.out is not None and Path(resolved.out).resolve() != found.folder:
         raise refusal("out", resolved.out, f"null: the run goes on in {found.folder}")
 
@@ -242,17 +271,16 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
     """Rank 0: make or reopen the run folder, with a sign in it by which the others know that they see it too."""
     resolved, start, start_id = plan.resolved, plan.start, secrets.token_hex(8)
     token = start.token if start else secrets.token_hex(8)
-    try:
+    with refused_where_unwritable(str(start.folder) if start else resolved.out):
         folder = start.folder if start else claim(resolved.out, resolved.algorithm, resolved.data.name, plan.run_id)
         if is_first_start():  # else it is for this job, and came while its ranks were being started again
             (folder / "STOP").unlink(missing_ok=True)
         before = read_environment(folder)
         if not plan.finished:
-            before.pop("finished_after", None)  # from here on it is not, whatever was reached before
+            for key in ("finished_after", ENDED_BY):
+                before.pop(key, None)  # from here on it is not, whatever was reached before
         write_environment(folder, before | {"run": token, "start": start_id, **name_job(plan.run_id)})
         point_latest(folder)
-    except OSError as error:
-        raise ConfigError(f"out: given {resolved.out}, which cannot be written: {error}") from error
     return Job(
         plan.asked,
         resolved,

@@ -19,6 +19,7 @@ NEWS = "DFL_NEWS"  # the number of the socket
 LAUNCH = "DFL_LAUNCH"  # names this very launch: the same for all starts of its ranks
 COMMAND = "DFL_COMMAND"  # the words of the launcher's command line, up to the settings of the run
 VERDICT = "dfl_dist/verdict"  # the key of the ranks' store that has how the job ended for good
+WHY = "dfl_dist/why"  # the one that has why a rank failed, for the other hosts
 FINISHED, STOPPED, REFUSED, FAILED = "finished", "stopped", "refused", "failed"
 EXIT_CODES = {FINISHED: 0, STOPPED: 0, REFUSED: 2, FAILED: 1}
 MOST_CHARS = 32_000  # of a text, so that a message fits into the socket

@@ -67,7 +67,8 @@ def find_state(cell: Cell, folder: Path) -> State:
             continue
         allowed = f"{found[key]}, as in the run that is in {folder}; another --out begins a new grid"
         raise refusal(key, asked[key], allowed)
-    if is_finished(folder, rounds):
+    other_stop = any(key.startswith("stop.") and found[key] != asked[key] for key in asked)
+    if is_finished(folder, rounds) and (not other_stop or read_environment(folder)["finished_after"] == rounds):
         return State.FINISHED
     whole = checkpoint.complete(folder)
     if whole and checkpoint.round_of(whole[-1]) > rounds:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from dfl_dist.config.names import choose, is_import_path
-from dfl_dist.config.parse import SECTIONS, check_key, type_value, unknown_key
+from dfl_dist.config.parse import SECTIONS, as_word, check_key, known, type_value, unknown_key
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import ask, flatten, format_value
@@ -114,14 +114,14 @@ def read_settings(values: Any, place: str) -> dict[str, Any]:
     """Nested settings by dotted key, each value read as the trainer reads its arguments."""
     if not isinstance(values, Mapping):
         raise refusal(place, "nothing" if values is None else values, "settings, such as {local: {rho: 0.2}}")
-    return {key: read_value(key, value) for key, value in flatten(values)}
+    return {key: read_value(key, value) for key, value in known(flatten(values))}
 
 
 def read_value(key: str, value: object) -> Any:
     """A setting's value, read as the trainer reads its arguments."""
     if key in OF_THE_SWEEP:
         raise refusal(key, value, "nothing: the sweep gives each cell its folder")
-    return type_value(check_key(key), format_value(value))
+    return type_value(check_key(key), as_word(key, value))
 
 
 def read_grids(given: Any) -> list[list[list[Choice]]]:

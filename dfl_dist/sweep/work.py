@@ -30,6 +30,7 @@ from dfl_dist.sweep.cells import (
 from dfl_dist.sweep.grid import Cell, share_of
 from dfl_dist.sweep.locks import Held, claim
 from dfl_dist.sweep.pace import Pace, longest_row
+from dfl_dist.sweep.page import GridPage
 
 BAR = "{n_fmt}/{total_fmt} rounds |{bar}|{postfix}"
 POLL_S = 0.1
@@ -72,8 +73,10 @@ class Work:
     Their ranks are forked from this process, which must keep to one thread for that.
     """
 
-    def __init__(self, cells: Sequence[Cell], place: Place, interrupt: Interrupt, jobs: int = 1) -> None:
-        self.cells, self.place, self.interrupt, self.jobs = cells, place, interrupt, jobs
+    def __init__(
+        self, cells: Sequence[Cell], place: Place, interrupt: Interrupt, jobs: int = 1, page: GridPage | None = None
+    ) -> None:
+        self.cells, self.place, self.interrupt, self.jobs, self.page = cells, place, interrupt, jobs, page
         self.waiting = deque((f"[{number}/{len(cells)}] {cell.name}:", cell) for number, cell in enumerate(cells, 1))
         self.at_work: list[AtWork] = []
         self.failed: list[Cell] = []
@@ -90,11 +93,15 @@ class Work:
                 self.heed_signals()
                 self.begin_cells()
                 self.move_bar()
+                if self.page is not None:
+                    self.page.tend()
                 if self.at_work:
                     time.sleep(POLL_S)
                 self.end_cells()
         finally:
             self.abandon()
+            if self.page is not None:
+                self.page.abandon()
             if self.bar is not None:
                 self.bar.close()
 
@@ -188,6 +195,8 @@ class Work:
                 self.fail(one.cell, f"{one.title} failed: {error}")
             finally:
                 one.lock.release()
+            if self.page is not None:
+                self.page.refresh()
 
     def tell_end(self, one: AtWork) -> None:
         """Report what became of a cell."""

@@ -14,7 +14,8 @@ from dfl_dist.data.datasets import ARRAYS, Dataset
 from dfl_dist.distributed.control import Control
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import ConfigError, UserCodeError, refusal
-from dfl_dist.training.build import Built, UserCode
+from dfl_dist.training.build import Built
+from dfl_dist.training.user_code import UserCode
 
 T = TypeVar("T")
 Refusal = ConfigError | UserCodeError
@@ -32,14 +33,25 @@ def agree_on(control: Control, action: Callable[[], T], what: str = "get ready")
 
 
 def raise_together(control: Control, problem: Refusal | None, what: str) -> None:
-    """Raise what the lowest rank that has a problem says, on all ranks; only it has the user's traceback, if any."""
+    """Raise what the lowest rank that has a problem says, on all ranks.
+
+    The text of an exception in the user's code, and its traceback, stay on that rank, which then shows them itself; the
+    others are told the type and the place.
+    """
     kinds: dict[str, type[Refusal]] = {"refused": ConfigError, "failed": UserCodeError}
-    kind = "failed" if isinstance(problem, UserCodeError) else "refused"
-    if found := control.agree(f"{control.rank} {kind} {problem}" if problem else None, what):
-        rank, kind, text = found.split(" ", 2)
+    told = None
+    if problem is not None:
+        kind = "failed" if isinstance(problem, UserCodeError) else "refused"
+        private = "private" if kind == "failed" or problem.public != str(problem) else "open"
+        told = f"{control.rank} {control.host} {private} {kind} {problem.public}"
+    if found := control.agree(told, what):
+        rank, host, private, kind, text = found.split(" ", 4)
+        error = kinds[kind](f"{text} (on rank {rank})" if private == "private" else text)
         if problem is not None and int(rank) == control.rank:
-            raise problem
-        raise kinds[kind](f"{text} (on rank {rank})" if kind == "failed" else text)
+            error = problem
+        if private == "private" and int(host) == control.host:
+            error.shown = error is problem
+        raise error
 
 
 def host_first(control: Control, world: World, action: Callable[[], T], what: str) -> T:
@@ -64,6 +76,7 @@ def build_alike(control: Control, world: World, config: Config, user: UserCode, 
 
 def check_functions(config: Config, user: UserCode, rank: int) -> None:
     """Refuse a script that gives other functions on this rank than on rank 0."""
+    user.check()
     for key, name in user.names().items():
         if get(config, key) != name:
             raise refusal(key, f"{name} on rank {rank}", f"{get(config, key)}, as on rank 0")

@@ -1,7 +1,6 @@
 """From settings to the things a run is made of: data, model, partition, graphs, local work."""
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,28 +30,7 @@ from dfl_dist.topology.graph_file import read_graphs
 from dfl_dist.topology.kinds import KINDS, Options
 from dfl_dist.topology.schedule import Schedule, make_schedule
 from dfl_dist.training.clients import LocalWork
-
-
-@dataclass(frozen=True)
-class UserCode:
-    """What a script hands over itself: a model, a data set, and who is told of each round."""
-
-    model: Callable[[], nn.Module] | None = None
-    data: Callable[[], Any] | None = None
-    on_round: Callable[[dict[str, Any]], None] | None = None
-
-    def names(self) -> dict[str, str]:
-        """The settings that say which functions these are."""
-        given = {"model.name": self.model, "data.name": self.data}
-        return {key: import_path(function) for key, function in given.items() if function is not None}
-
-
-def import_path(function: Callable[..., Any]) -> str:
-    """A function's name as an import path; by it a run is known again when it is resumed."""
-    module, name = getattr(function, "__module__", "?"), getattr(function, "__qualname__", type(function).__name__)
-    if module == "__main__" and (script := getattr(sys.modules["__main__"], "__file__", None)):
-        module = Path(script).stem  # so it can be imported from the script's folder
-    return f"{module}:{name}"
+from dfl_dist.training.user_code import UserCode
 
 
 @dataclass(frozen=True)
@@ -127,6 +105,8 @@ def load_built_in(data: Data) -> Dataset:
 
 def make_partition(config: Config, dataset: Dataset) -> partition.Partition:
     """Each client's indices into the training set."""
+    if config.data.file is not None:
+        return partition.read(Path(config.data.file).expanduser(), config.num_clients, len(dataset.train_targets))
     divide = choose("data.partition", config.data.partition, partition.PARTITIONS)
     return divide(
         dataset.train_targets,

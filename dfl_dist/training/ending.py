@@ -8,18 +8,37 @@ from typing import NoReturn
 
 from dfl_dist import Result
 from dfl_dist.distributed import groups, positions
-from dfl_dist.errors import ConfigError, PeerError, StaleStartError, UserCodeError, is_of_disk, user_error
-from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, Status
+from dfl_dist.distributed.world import World
+from dfl_dist.errors import (
+    ConfigError,
+    PeerError,
+    RunFaultError,
+    StaleStartError,
+    UserCodeError,
+    is_of_disk,
+    user_error,
+)
+from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY, Status
 from dfl_dist.signals import StopSignal
 
 log = logging.getLogger(__name__)
 
 
-def conclude(status: Status, ending: str) -> None:
-    """Tell the launchers of all hosts that the job has ended for good, so that none starts it again."""
+def conclude(status: Status, ending: str, why: str = "") -> None:
+    """Tell the launchers of all hosts that the job has ended for good, so that none starts it again.
+
+    `why` is for hosts whose own ranks do not know it.
+    """
+    tell_why(status, why)
     if status.is_there:
-        groups.tell_verdict(VERDICT, ending)
+        groups.tell_word(VERDICT, ending)
     status.tell_ending(ending)
+
+
+def tell_why(status: Status, why: str) -> None:
+    """Leave word for the launchers of other hosts why this rank fails."""
+    if why and status.is_there:
+        groups.tell_word(WHY, f"{World.from_environment().host} {why}")
 
 
 def end_well(result: Result, heard: StopSignal, status: Status) -> int:
@@ -36,14 +55,16 @@ def torchrun_would_restart(status: Status) -> bool:
     return most > so_far and not status.is_there
 
 
-def end_with_failure(error: Exception, rank: int, status: Status) -> int:
-    """The exit code where all ranks know why the run does not begin or go on; it is said once."""
+def end_with_failure(error: ConfigError | RunFaultError | UserCodeError, world: World, status: Status) -> int:
+    """The exit code where all ranks know why the run does not begin or go on; it is said once on each host."""
+    shown = None if isinstance(error, RunFaultError) else error.shown
     if isinstance(error, UserCodeError) and error.details:
         show_user_error(error, status)
-    elif rank == 0 and not (isinstance(error, UserCodeError) and status.is_there):
+    elif shown or (shown is None and world.local_rank == 0):
         print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
     ending = REFUSED if isinstance(error, ConfigError) else FAILED
     conclude(status, ending)
+    groups.leave_together()  # when it was said
     return EXIT_CODES[ending]
 
 
@@ -64,13 +85,14 @@ def end_without_peer(error: PeerError, rank: int, status: Status, heard: StopSig
         leave_at_once(128 + heard.number)
     stale = is_stale(error)
     if stale:
-        conclude(status, FAILED)  # started again, it would take the folder back
+        conclude(status, FAILED, str(error))  # started again, it would take the folder back
     words = None if stale else positions.explain(error)
     lost = words is None and not stale and not positions.has_timed_out(error)
     if lost and status.is_there:  # what happened to the other rank is told there
         print(f"[rank {rank}] {error}", flush=True)
     elif words != "":
         log.error("%s", words or error)
+        tell_why(status, (words or str(error)).splitlines()[-1])
     leave_at_once(1)
 
 
@@ -99,16 +121,16 @@ def end_with_bug(error: Exception, status: Status) -> NoReturn:
         log.error("%s\n%s", found, found.details)
     elif not status.is_there:
         log.error("%s", found)
-    conclude(status, FAILED)
+    conclude(status, FAILED, found.public)
     leave_at_once(1)
 
 
 def end_without_disk(error: Exception, status: Status) -> NoReturn:
     """Leave where nothing can be written any more; what was complete is kept, and another start would fail the same."""
     if groups.is_first("disk"):
-        hint = "make room, then go on with --resume; the newest complete checkpoint is kept"
+        hint = "make room; --resume goes on from the newest complete checkpoint, if one was written"
         print(f"dfl_dist: the run folder cannot be written: {error}; {hint}", file=sys.stderr, flush=True)
-    conclude(status, FAILED)
+    conclude(status, FAILED, f"the run folder cannot be written: {error}")
     leave_at_once(1)
 
 

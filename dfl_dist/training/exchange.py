@@ -1,7 +1,7 @@
 """What happens between the local steps of two rounds: the interface, and the push-sum exchange."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -122,8 +122,7 @@ class PushSum:
 
     def bytes_sent(self, graph: Graph) -> int:
         """What these clients push to others, x and w."""
-        pushes = sum(len(graph.out[client]) - 1 for client in self.clients.block)
-        return self.format.bytes_sent(pushes * self.gossip_steps)
+        return bytes_pushed(self.format, graph, self.clients.block, self.gossip_steps)
 
     def flush(self) -> None:
         self.transport.flush(keep=0)
@@ -139,14 +138,13 @@ class PushSum:
         """Start sending to every rank that hosts out-neighbours; ranks that get the same rows get the same frame."""
         self.transport.flush(keep=self.capacity)
         self._free_frames()
-        frames: dict[tuple[tuple[int, float], ...], Frame] = {}
+        frames: dict[Content, Frame] = {}
         addressed, weight = {}, 0.0
         for receiver, rows in self.outgoing.items():
-            content = tuple((row.sender, row.share) for row in rows)
-            if content not in frames:
-                frames[content] = self._frame(rows, round_idx, step)
-            addressed[receiver] = frames[content]
-            weight += sum(w * len(row.receivers) for row, w in zip(rows, frames[content].w.tolist(), strict=True))
+            if (key := content(rows)) not in frames:
+                frames[key] = self._frame(rows, round_idx, step)
+            addressed[receiver] = frames[key]
+            weight += sum(w * len(row.receivers) for row, w in zip(rows, frames[key].w.tolist(), strict=True))
         hosted = addressed.pop(self.rank, None)
         self.transport.push([Outgoing(receiver, frame.buffer) for receiver, frame in addressed.items()])
         return Flight(round_idx, round_idx + self.overlap, step, self.incoming, hosted, weight)
@@ -239,8 +237,22 @@ class PushSum:
         return holdings
 
 
+Content = tuple[tuple[int, float], ...]
+
+
+def content(rows: Sequence[Row]) -> Content:
+    """What tells frames of an exchange apart: whose models are in it, with which weights."""
+    return tuple((row.sender, row.share) for row in rows)
+
+
 def senders(rows: Sequence[Row]) -> list[int]:
     return [row.sender for row in rows]
+
+
+def bytes_pushed(wire: FrameFormat, graph: Graph, clients: Iterable[int], gossip_steps: int) -> int:
+    """What clients push to others in a round, x and w."""
+    pushes = sum(len(graph.out[client]) - 1 for client in clients)
+    return wire.bytes_sent(pushes * gossip_steps)
 
 
 def resumed_flights(

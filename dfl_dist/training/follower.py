@@ -1,4 +1,4 @@
-"""The role of every rank but rank 0: receive plans, send reports."""
+"""The role of every rank but rank 0: receive plans, send reports; the first of a host shows it how the run goes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,15 @@ from dfl_dist.errors import RunFaultError
 from dfl_dist.run_folder.metrics import RankReport
 from dfl_dist.topology.graph import RoundGraph
 from dfl_dist.training.plans import decode
+from dfl_dist.training.screen import End, HostScreen
 
 CHECKSUM_CHARS = 65  # a sha256 in hexadecimal and a blank
 
 
 class Follower:
-    def __init__(self, control: Control, *, rounds: int, largest_block: int) -> None:
+    def __init__(self, control: Control, *, rounds: int, largest_block: int, screen: HostScreen | None = None) -> None:
         self.control, self.rounds, self.largest_block = control, rounds, largest_block
+        self.screen = screen
 
     def first_graph(self, start: int) -> RoundGraph:
         for round_idx in range(start, min(start + 1 + self.control.ahead, self.rounds)):
@@ -27,6 +29,8 @@ class Follower:
         return graph
 
     def begin(self, round_idx: int) -> None:
+        if self.screen:
+            self.screen.show(round_idx)
         planned = round_idx + 1 + self.control.ahead
         if planned < self.rounds:
             self.control.expect_plan(planned)
@@ -43,12 +47,16 @@ class Follower:
         return decode(*self.control.receive_plan(round_idx + 1))
 
     def check_sound(self, round_idx: int) -> None:
-        if int(self.control.broadcast(torch.tensor([False]), "its verdict on the round")):
+        if fault := self.control.broadcast_text("", "its verdict on the round"):
             self.control.drop_plans()
-            raise RunFaultError("rank 0 found a fault")
+            raise RunFaultError(fault)
 
     def record(self, round_idx: int, scores: Mapping[str, float]) -> None:
-        """Nothing: rank 0 records."""
+        if self.screen:
+            self.screen.progress.note({"round": round_idx, **scores})
+
+    def has_enough(self) -> bool:
+        return bool(self.control.broadcast(torch.tensor([False]), "whether the accuracy is enough"))
 
     def amend(self, scores: Mapping[str, float], *, drained: bool) -> None:
         """Nothing: rank 0 records."""
@@ -57,7 +65,10 @@ class Follower:
         self.control.gather_text(" ".join(checksums), "write a checkpoint", room=CHECKSUM_CHARS * self.largest_block)
 
     def finish(self, mean: Tensor, scores: Mapping[str, float]) -> None:
-        """Nothing: rank 0 writes the results."""
+        end = End.from_text(self.control.broadcast_text("", "how the run ended"))
+        if self.screen:
+            self.screen.tell_end(end, scores)
 
     def close(self) -> None:
-        """Nothing is open."""
+        if self.screen:
+            self.screen.progress.close()

@@ -17,6 +17,7 @@ class Verdict:
     """A round as all ranks together report it."""
 
     fault: str | None  # why the run must not go on
+    diverged: bool  # whether that is why
     stop_reason: str | None  # who asks for a clean stop
     push_weights: list[float]
     losses: list[float]  # of clients that did not train in the round: anything
@@ -34,12 +35,12 @@ def judge(
     weights = [weight for report in reports for weight in report.push_weights]
     finite = [flag for report in reports for flag in report.finite]
     in_flight = [report.weight_in_flight for report in reports]
-    fault = find_divergence(losses, finite, trained, owners) or find_lost_mass(
-        weights, in_flight, expected_weights, owners
-    )
+    divergence = find_divergence(losses, finite, trained, owners)
+    fault = divergence or find_lost_mass(weights, in_flight, expected_weights, owners)
     askers = [str(rank) for rank, report in enumerate(reports) if report.wants_stop]
     return Verdict(
         fault and f"round {round_idx + 1}: {fault}",
+        divergence is not None,
         f"a signal to rank {', '.join(askers)}" if askers else None,
         weights,
         losses,

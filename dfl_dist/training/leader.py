@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dfl_dist.distributed.control import Control
-from dfl_dist.errors import RunFaultError
+from dfl_dist.errors import RunFaultError, StaleStartError
 from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.fence import Fence
@@ -18,6 +19,8 @@ from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import mark_finished, write_model
 from dfl_dist.run_folder.metrics import RankReport, record
 from dfl_dist.run_folder.recorder import METRICS, TOPOLOGY, Recorder
+from dfl_dist.run_folder.status import FAILED, FINISHED, STOPPED
+from dfl_dist.run_folder.trackers import DIVERGED
 from dfl_dist.text import count
 from dfl_dist.topology.connectivity import connected_within
 from dfl_dist.topology.graph import RoundGraph
@@ -27,7 +30,8 @@ from dfl_dist.training.inbox import Inbox
 from dfl_dist.training.judge import CURES, has_grown
 from dfl_dist.training.plans import Planner
 from dfl_dist.training.progress import Progress
-from dfl_dist.training.screen import UNCONNECTED, summary
+from dfl_dist.training.screen import UNCONNECTED, End, tell_end
+from dfl_dist.training.stopping import Stopping
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class Run:
     lr_of: Callable[[int], float]
     checkpoint_every: int
     keep: int
+    stopping: Stopping
     identity: Mapping[str, Any]
 
     @property
@@ -64,6 +69,8 @@ class Leader:
         self.control, self.planner, self.inbox, self.recorder = control, planner, inbox, recorder
         self.run, self.model = run, model
         self.fault: str | None = None
+        self.fails_as = FAILED  # the word for the trackers, should this start end in any other way than it should
+        self.ended_by: str | None = None  # a setting of `stop`
         self.next_line = run.rounds_done
         self.first_loss, self.warned = 0.0, False
         self.progress = Progress(done=run.rounds_done, rounds=run.rounds)
@@ -71,6 +78,8 @@ class Leader:
     # Planning.
 
     def first_graph(self, start: int) -> RoundGraph:
+        for line in read_lines(self.run.folder / METRICS):
+            self.run.stopping.note(line)
         for round_idx in range(start, min(start + 1 + self.control.ahead, self.run.rounds)):
             self.planner.draw(round_idx, self.inbox.losses)
             self._announce(round_idx)
@@ -115,7 +124,7 @@ class Leader:
 
     def check_sound(self, round_idx: int) -> None:
         self._read(round_idx)
-        self.control.broadcast(torch.tensor([self.fault is not None]), "its verdict on the round")
+        self.control.broadcast_text(self.fault or "", "its verdict on the round")
         if self.fault is not None:
             self.record(round_idx, {})
             raise RunFaultError(self.fault)
@@ -129,6 +138,7 @@ class Leader:
             if self.fault is None and verdict.fault:
                 good = checkpoint.newest(self.run.folder)
                 self.fault = verdict.fault + (f"; the last good checkpoint is {good}" if good else "")
+                self.fails_as = DIVERGED if verdict.diverged else FAILED
 
     # Recording.
 
@@ -140,8 +150,13 @@ class Leader:
             line = record(number, self.run.lr_of(number), reports, graph.clients, own_scores)
             self.recorder.write(line, graph.record())
             self.progress.note(line)
+            self.run.stopping.note(line)
             self._warn_of_divergence(line)
             self.next_line += 1
+
+    def has_enough(self) -> bool:
+        self.ended_by = self.run.stopping.reason
+        return bool(self.control.broadcast(torch.tensor([self.ended_by is not None]), "whether the accuracy is enough"))
 
     def amend(self, scores: Mapping[str, float], *, drained: bool) -> None:
         ledger = self.inbox.ledger
@@ -162,8 +177,9 @@ class Leader:
         self.model.params.copy_(mean)
         fence.check()
         write_model(folder, self.model.model)
+        self.recorder.finish(STOPPED if self._goes_on else FINISHED, folder / "model.pt")
         fence.check()
-        mark_finished(folder, self.next_line)
+        mark_finished(folder, self.next_line, self.ended_by)
         self.progress.show(self.next_line)
         self.progress.close()
         if not self.planner.sees_ahead:
@@ -174,16 +190,24 @@ class Leader:
         fence.check()
         (folder / "STOP").unlink(missing_ok=True)  # it has done its work
 
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the run was stopped before its end."""
+        return self.next_line < self.run.rounds and self.ended_by is None
+
     def _tell_end(self, scores: Mapping[str, float]) -> None:
-        done, rounds = self.next_line, self.run.rounds
+        done, rounds, goes_on = self.next_line, self.run.rounds, self._goes_on
         stopped = self.planner.wish_to_stop() or self.planner.stop_reason  # its own signal, if other ranks had it too
-        end = f"stopped by {stopped}" if done < rounds else "finished"
+        how = f"stopped by {stopped}" if goes_on else "finished" + (f" by {self.ended_by}" if self.ended_by else "")
         training_s = sum(line["seconds_total"] for line in read_lines(self.run.folder / METRICS))
-        end = f"{end} after round {done} of {rounds}, {training_s:.1f} s of training"
-        print(summary(self.run.folder, end, scores, go_on=self.run.go_on if done < rounds else None), flush=True)
+        end = End(f"{how} after round {done} of {rounds}, {training_s:.1f} s of training", done, goes_on=goes_on)
+        self.control.broadcast_text(end.to_text(), "how the run ended")
+        tell_end(self.run.folder, end, scores, self.run.go_on)
 
     def close(self) -> None:
         self.progress.close()
+        with suppress(StaleStartError):  # the trackers are told by the other start
+            self.recorder.finish(self.fails_as, None)
         self.recorder.close()
 
     def _warn_of_divergence(self, line: Mapping[str, Any]) -> None:

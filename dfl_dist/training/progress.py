@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 log = logging.getLogger(__name__)
-LINES = 10  # about so many lines for a whole run that nobody watches
+LINES = 10  # about so many lines for a whole run that nobody watches, and more where it is slow
+SILENT_S = 30.0
 SHORTEST_BAR = 6
 
 
@@ -41,6 +42,7 @@ class Progress:
     def __init__(self, *, done: int, rounds: int) -> None:
         self.first, self.done, self.rounds = done, done, rounds
         self.started: float | None = None
+        self.told = 0.0
         self.training_s, self.recorded = 0.0, 0
         self.loss: Field | None = None
         self.scores: list[Field] = []
@@ -50,31 +52,33 @@ class Progress:
 
     def start(self) -> None:
         """The first round begins."""
-        self.started = time.monotonic()
-        self._draw()
+        self.started = self.told = time.monotonic()
+        self._draw(self.started)
 
     def note(self, line: Mapping[str, Any]) -> None:
-        """Take in a recorded round; a score of the mean model stays on the screen."""
+        """Take in what is known of a round; a score of the mean model stays on the screen."""
         number = line["round"] + 1
-        self.training_s, self.recorded = self.training_s + line["seconds_total"], self.recorded + 1
-        self.loss = Field(f"loss {line['train_loss']:.4f}", 2, number)
+        if "train_loss" in line:
+            self.training_s, self.recorded = self.training_s + line["seconds_total"], self.recorded + 1
+            self.loss = Field(f"loss {line['train_loss']:.4f}", 2, number)
         if "test_accuracy" in line:
             accuracy, distance = f"accuracy {line['test_accuracy']:.2%}", f"consensus {line['consensus_distance']:.3g}"
             self.scores = [Field(accuracy, 0, number), Field(distance, 4, number)]
             if self.bar is not None:
-                told = "  ".join([self._count(number), self.loss.text, *(score.text for score in self.scores)])
-                self.bar.write(told, file=sys.stderr)
+                told = [*([self.loss.text] if self.loss else []), *(score.text for score in self.scores)]
+                self.bar.write("  ".join([self._count(number), *told]), file=sys.stderr)
 
     def show(self, done: int) -> None:
         """Show that so many rounds are done."""
         if done <= self.done:
             return
-        self.done = done
+        self.done, now = done, time.monotonic()
         if self.bar is not None:
             self.bar.update(done - self.bar.n)
-            self._draw()
-        elif done % self.every == 0 or done == self.rounds:
-            log.info("%s  %s", self._count(done), mark(self._fields(), done, " (after round {})"))
+            self._draw(now)
+        elif done % self.every == 0 or done == self.rounds or now - self.told >= SILENT_S:
+            self.told = now
+            log.info("%s  %s", self._count(done), mark(self._fields(now), done, " (after round {})"))
 
     def close(self) -> None:
         if self.bar is not None:
@@ -83,19 +87,21 @@ class Progress:
     def _count(self, done: int) -> str:
         return f"round {done:{len(str(self.rounds))}}/{self.rounds}"
 
-    def _fields(self) -> list[Field]:
+    def _fields(self, now: float) -> list[Field]:
         fields = [*([self.loss] if self.loss else []), *self.scores]
         if self.started is not None and self.done > self.first:
-            took_s = (time.monotonic() - self.started) / (self.done - self.first)
+            took_s = (now - self.started) / (self.done - self.first)
             left = time.strftime("%H:%M:%S", time.gmtime(took_s * (self.rounds - self.done)))
             training_s = self.training_s / self.recorded if self.recorded else took_s
             fields += [Field(f"{training_s:.3f} s/round", 3), Field(f"ETA {left}", 1)]
         return fields
 
-    def _draw(self) -> None:
+    def _draw(self, now: float) -> None:
         if self.bar is not None:
             columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            self.bar.set_description_str(draw(self._count(self.done), self._fields(), self.done, self.rounds, columns))
+            self.bar.set_description_str(
+                draw(self._count(self.done), self._fields(now), self.done, self.rounds, columns)
+            )
 
 
 def draw(count: str, fields: Sequence[Field], done: int, rounds: int, columns: int) -> str:

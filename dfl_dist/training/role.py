@@ -34,6 +34,9 @@ class Role(Protocol):
     def record(self, round_idx: int, scores: Mapping[str, float]) -> None:
         """Write down the rounds up to this one, which may have been evaluated."""
 
+    def has_enough(self) -> bool:
+        """Whether the run ends after the round that was recorded last, as its accuracy and `stop` say."""
+
     def amend(self, scores: Mapping[str, float], *, drained: bool) -> None:
         """Put other scores into the last recorded round."""
 

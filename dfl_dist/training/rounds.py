@@ -31,6 +31,7 @@ class Cadence:
     rounds: int
     evaluations: EvalSchedule
     checkpoint_every: int
+    may_stop: bool = False  # whether an evaluation may end the run
 
     def is_saved(self, rounds_done: int, *, last: bool) -> bool:
         """Whether a checkpoint is due: a run that is stopped early leaves one, whatever is asked for."""
@@ -58,7 +59,7 @@ class Rounds:
         self.role, self.clients, self.exchange, self.evaluator = role, clients, exchange, evaluator
         self.model, self.work, self.cadence, self.fence = model, work, cadence, fence
         self.wish_to_stop = wish_to_stop
-        self.done = 0
+        self.done, self.has_enough = 0, False
 
     def run(self, start: int, *, drained: bool) -> Evaluation:
         """The rounds from `start` on, all or fewer if a stop is asked for; the evaluation of the last one.
@@ -74,7 +75,7 @@ class Rounds:
         if start == 0 and self.cadence.checkpoint_every > 0:
             self._save()
         evaluation = None
-        while graph is not None:
+        while graph is not None and not self.has_enough:
             with failing_in_round(self.done + 1):
                 graph = self._round(self.done, graph)
                 self.done += 1
@@ -124,8 +125,21 @@ class Rounds:
         self.role.check_sound(t)
         evaluation = self._evaluate(each_client=evaluations.each_client(t, last=last)) if evaluated else None
         self.role.record(t, evaluation.scores if evaluation else {})
-        if saved:
+        if evaluation and self.cadence.may_stop and not last:
+            self.has_enough = self.role.has_enough()
+        if self.has_enough:
+            evaluation = self._end_now(evaluation)
+        elif saved:
             self._save()
+        return evaluation
+
+    def _end_now(self, evaluation: Evaluation | None) -> Evaluation | None:
+        """The end of a run after a round that was not known to be the last when it was evaluated."""
+        t, evaluations = self.done - 1, self.cadence.evaluations
+        each_client = evaluations.each_client(t, last=True) and not evaluations.each_client(t, last=False)
+        if self.exchange.drain() or each_client:
+            evaluation = self._evaluate_again(last=True)
+        self._save()
         return evaluation
 
     def _end_again(self, *, drained: bool) -> Evaluation:

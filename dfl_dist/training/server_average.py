@@ -48,8 +48,7 @@ class ServerAverage:
 
     def bytes_sent(self, graph: Server) -> int:
         """What a server would move: the model to each client that trains, and back."""
-        trained = sum(client in self.clients.block for client in graph.clients)
-        return 2 * trained * self.format.model_bytes()
+        return bytes_served(self.format, graph, self.clients.block)
 
     def weight_in_flight(self) -> float:
         return 0.0
@@ -66,3 +65,9 @@ class ServerAverage:
 
     def flush(self) -> None:
         """Nothing was sent that has not arrived."""
+
+
+def bytes_served(wire: FrameFormat, graph: Server, clients: range) -> int:
+    """What a server moves in a round between itself and those of these clients that train: the model, both ways."""
+    trained = sum(client in clients for client in graph.clients)
+    return 2 * trained * wire.model_bytes()

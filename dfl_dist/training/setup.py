@@ -10,7 +10,8 @@ from zipfile import BadZipFile
 import torch
 
 from dfl_dist.algorithms.ledger import Ledger
-from dfl_dist.config.schema import Config
+from dfl_dist.config.schema import Config, Stop
+from dfl_dist.config.values import load_resolved, values_of
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import Dataset
 from dfl_dist.distributed import groups
@@ -25,13 +26,15 @@ from dfl_dist.models.flat import FlatModel
 from dfl_dist.run_folder import checkpoint, trackers
 from dfl_dist.run_folder.checkpoint import Parcel
 from dfl_dist.run_folder.fence import Fence
+from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import cut_back, write_environment
 from dfl_dist.run_folder.job import Job, name_job, write_settings
 from dfl_dist.run_folder.metrics import EvalSchedule
-from dfl_dist.run_folder.recorder import Listener, Recorder
+from dfl_dist.run_folder.recorder import METRICS, Recorder
+from dfl_dist.run_folder.trackers import Trackers
 from dfl_dist.topology.kinds import KINDS
 from dfl_dist.training.agreement import agree_on
-from dfl_dist.training.build import Built, UserCode, evaluation_shard, graph_schedule, local_work, training_shard
+from dfl_dist.training.build import Built, evaluation_shard, graph_schedule, local_work, training_shard
 from dfl_dist.training.clients import Clients
 from dfl_dist.training.evaluate import Evaluator
 from dfl_dist.training.exchange import Exchange, PushSum, resumed_flights
@@ -42,8 +45,10 @@ from dfl_dist.training.leader import Leader, Run
 from dfl_dist.training.plans import Planner
 from dfl_dist.training.role import Role
 from dfl_dist.training.rounds import Cadence, Rounds
-from dfl_dist.training.screen import tell_graph, tell_start
+from dfl_dist.training.screen import HostScreen, tell_graph, tell_part, tell_start
 from dfl_dist.training.server_average import ServerAverage
+from dfl_dist.training.stopping import Stopping
+from dfl_dist.training.user_code import UserCode
 
 
 def assemble(
@@ -70,13 +75,18 @@ def assemble(
 
     def take_role() -> Role:
         if world.rank > 0:
-            return Follower(control, rounds=config.rounds, largest_block=layout.largest_block)
+            has_screen = world.local_rank == 0 and world.host > 0
+            if has_screen:
+                tell_part(job, world)
+            screen = HostScreen(job, go_on) if has_screen else None
+            return Follower(control, rounds=config.rounds, largest_block=layout.largest_block, screen=screen)
         schedule = graph_schedule(config)
         open_records(job, known, fence)
         tell_start(job, known.backend, list(zip(known.hosts, known.devices, strict=True)), model.size)
         tell_graph(config, schedule)
         planner = Planner(control, schedule, job.folder, limited(wish_to_stop, config.max_seconds))
-        recorder = Recorder(job.folder, listeners(job, user), fence.check)
+        listeners = [user.on_round] if user.on_round else []
+        recorder = Recorder(job.folder, listeners, fence.check, open_trackers(job))
         inbox, run = make_inbox(job, control, layout, known), run_of(job, model, fence, go_on)
         return Leader(control, planner, inbox, recorder, run=run, model=model)
 
@@ -89,7 +99,10 @@ def assemble(
         model=model,
         work=local_work(config),
         cadence=Cadence(
-            config.rounds, EvalSchedule(config.eval.every, config.eval.clients_every), config.checkpoint.every
+            config.rounds,
+            EvalSchedule(config.eval.every, config.eval.clients_every),
+            config.checkpoint.every,
+            may_stop=config.stop != Stop(target=None, patience=None),
         ),
         fence=fence,
         wish_to_stop=wish_to_stop,
@@ -231,6 +244,7 @@ def run_of(job: Job, model: FlatModel, fence: Fence, go_on: str) -> Run:
         lr_of=local_work(config).rate.of,
         checkpoint_every=config.checkpoint.every,
         keep=config.checkpoint.keep,
+        stopping=Stopping(config.stop.target, config.stop.patience),
         identity=job.identity(model.size),
     )
 
@@ -255,9 +269,10 @@ def open_records(job: Job, known: Known, fence: Fence) -> None:
     write_settings(job, backend=known.backend, device=known.devices[-1].split(":")[0], threads=known.threads[-1])
 
 
-def listeners(job: Job, user: UserCode) -> list[Listener]:
-    """Who is told of each recorded round."""
-    found = [user.on_round] if user.on_round else []
-    if job.resolved.tensorboard:
-        found.append(trackers.open_events(job.folder, job.rounds_done))
-    return found
+def open_trackers(job: Job) -> Trackers:
+    """Begin to tell the trackers; the last round that a run goes on from is told anew, as it stands there now."""
+    settings = values_of(load_resolved(job.folder / "resolved.yaml"))
+    opened = Trackers(trackers.find(job.resolved.tracker), settings, job.folder)
+    for line in read_lines(job.folder / METRICS)[-1:]:
+        opened.log(line)
+    return opened

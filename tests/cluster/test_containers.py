@@ -19,8 +19,9 @@ CALLER = 1234  # neither root nor the image's own user
 def context(tmp_path: Path) -> Path:
     """A checkout with the wheels that a build without a network needs, owned by the caller."""
     folder = tmp_path / "checkout"
-    for name in ("dfl_dist", "docker"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "wheels"))
+    left_out = shutil.ignore_patterns("__pycache__", "wheels")
+    for name in ("dfl_dist", "configs", "launch", "docker"):
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=left_out)
     for name in ("setup.cfg", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", ".dockerignore"):
         shutil.copy(ROOT / name, folder / name)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]

@@ -44,7 +44,7 @@ def test_a_mistake_ends_the_job_at_once(cluster: Slurm, project: Path) -> None:
     ended = cluster.wait(job, 200)
     told = (project / f"dfl_dist-{job}.out").read_text()
     assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "2:0", "0"), told
-    assert told.count("model.name: given resnet, allowed: digits_mlp") == 1
+    assert told.count("model.name: given resnet, allowed: digits_mlp") == 2, "once by each node"
     assert "Traceback" not in told
 
 

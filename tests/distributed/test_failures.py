@@ -126,7 +126,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_a_state_to_go_on_from(tmp_pa
     assert done.code == 1
     (line,) = [line for line in done.err.splitlines() if "cannot be written" in line]
     told = (
-        "[rank 1] dfl_dist: the run folder cannot be written: [Errno 28] No space left on device; make room, then go on"
+        "[rank 1] dfl_dist: the run folder cannot be written: [Errno 28] No space left on device; make room; --resume"
     )
     assert line.startswith(told)
     assert "Traceback" not in done.err

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from dfl_dist.training.build import load_dataset
 from dfl_dist.training.main import main
 
 README = ROOT / "README.md"
+GUIDE = ROOT / "dfl_dist" / "README.md"
 
 
 def test_example_of_the_readme(tmp_path: Path) -> None:
@@ -39,6 +41,31 @@ def test_example_of_the_readme(tmp_path: Path) -> None:
     assert told == ["round 9: accuracy …", "round 19: accuracy …"]
     assert [re.sub(r"[\d.]+%", "…", line) for line in shown[1].splitlines() if line.startswith("round ")] == told
     assert float(lines(tmp_path / "runs/latest/metrics.jsonl")[-1]["test_accuracy"]) > 0.95
+
+
+EXAMPLES = dict(re.findall(r"```python\n# (\w+)\.py: (.*?)```", GUIDE.read_text(), re.DOTALL))
+
+
+@pytest.mark.parametrize("name", ["own_model", "own_data", "own_tracker"])
+def test_example_of_library_use(tmp_path: Path, name: str) -> None:
+    """Runs with the command in its first line."""
+    command, _, script = EXAMPLES[name].partition("\n")
+    (tmp_path / f"{name}.py").write_text(script)
+    alone, ranks = f"python {name}.py", f"torchrun --nproc_per_node=2 {name}.py"
+    assert command in (alone, ranks)
+    done = run([sys.executable, f"{name}.py"] if command == alone else torchrun(2, program=f"{name}.py"), tmp_path)
+    assert done.code == 0, done.err
+    if name == "own_model":
+        assert re.search(r"^tensor\(\[\d, \d, \d\]\)$", done.out, re.MULTILINE)
+    if name == "own_tracker":
+        rows = [line.split(",") for line in (tmp_path / "curve.csv").read_text().splitlines()]
+        assert [row[0] for row in rows] == list("012345"), "rank 0 alone"
+        assert [row[2] != "" for row in rows] == [False, True] * 3
+
+
+def test_every_example_is_run() -> None:
+    """The notebook's is in test_notebook.py."""
+    assert set(EXAMPLES) == {"own_model", "own_data", "own_tracker"}
 
 
 def test_called_in_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +112,7 @@ def test_a_rank_keeps_only_its_own_clients_samples(tmp_path: Path) -> None:
         ({"local": {"rh": 0.1}}, r"local.rh: unknown key, allowed: those of --help \(did you mean local.rho\?\)"),
         ({"rounds": "many"}, "rounds: given many, allowed: a whole number, 1 or more"),
         ({"local": 3}, "local: unknown key, allowed: those of --help"),
-        ("nowhere.yaml", "config: given nowhere.yaml, which cannot be read: .*No such file"),
+        ("nowhere.yaml", "config: given nowhere.yaml, which is not there, allowed: a file, or "),
     ],
 )
 def test_mistakes_of_a_script_are_told_like_those_of_the_command_line(

@@ -24,6 +24,7 @@ from oracle_checks import (
 )
 
 from dfl_dist.algorithms.table import ALGORITHMS
+from dfl_dist.data import partition
 
 COMMON = (*BASE, "--data.alpha", "1", "--local.epochs", "2", "--local.batch_size", "40", "--local.lr", "0.2")
 # As few options as can be, so that the rows of the table show.
@@ -270,6 +271,18 @@ def test_irregular_graphs_with_isolated_and_unheard_clients(irregular_run: Path)
     w = [state["w"] for state in client_states(irregular_run, 10)]
     assert max(w) / min(w) > 2, "the weights must differ for this to prove anything"
     assert lines(irregular_run / "topology.jsonl")[3]["out"] == [[0, 1, 2], [1], [0, 1, 2, 4], [0, 1, 2, 3, 4], [0, 4]]
+
+
+def test_a_division_of_ones_own_with_unequal_sizes(tmp_path: Path) -> None:
+    sizes, file = [400, 3, 90, 41, 150], tmp_path / "own.npz"
+    shards = np.split(np.random.default_rng(0).permutation(1437), np.cumsum(sizes))[: len(sizes)]
+    partition.save(shards, file)
+    given = ("--num_clients", "5", "--data.partition", "file", "--data.file", str(file), "--dtype", "float64")
+    folder = train(2, tmp_path / "run", "--rounds", "5", *COMMON, *given)
+    file.unlink()
+    resume(2, folder, "--rounds", "10")
+    assert [len(shard) for shard in partition.load(folder / "partition.npz", range(5))] == sizes
+    assert compare(folder, 10) < EXACT
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_rank_killed_in_the_last_second(
     undisturbed: Path, tmp_path: Path, moment: str, rank: int, out: str | None
 ) -> None:
     """The job finds its own run finished, or finishes it: model, report and events are complete."""
-    asked = (*SETTINGS, "--report", "true", "--tensorboard", "true", *(("--out", out) if out else ()))
+    asked = (*SETTINGS, "--report", "true", "--tracker", "tensorboard", *(("--out", out) if out else ()))
     done = run(elastic(3, 3, "broken_trainer:killed", moment, str(rank), "1", *asked), tmp_path)
     assert done.code == 0, done.err
     assert (tmp_path / "killed").exists(), "the moment never came"

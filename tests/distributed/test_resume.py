@@ -202,6 +202,14 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_works(straight: P
     assert_same_run(straight, copy, 20)
 
 
+def test_a_refusal_is_told_before_any_rank_leaves(copy: Path) -> None:
+    """Whoever started the ranks ends the others when the first leaves, as torchrun does."""
+    (copy / "partition.npz").write_bytes(b"nothing")
+    done = run(ranks(2, "broken_trainer:slow_to_tell", "--resume", str(copy), "--rounds", "20"), copy.parent)
+    assert done.code == 2
+    assert f"dfl_dist: resume: {copy / 'partition.npz'} is damaged" in done.err
+
+
 def test_a_foreign_checkpoint_is_refused_by_name(copy: Path, tmp_path: Path) -> None:
     other = train(4, tmp_path / "other", "--rounds", "11", *SETTINGS, "--checkpoint.every", "11", "--seed", "5")
     shutil.copytree(other / "checkpoints" / "round-000011", copy / "checkpoints" / "round-000011")

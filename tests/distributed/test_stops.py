@@ -11,6 +11,7 @@ import pytest
 from launching import TIMEOUT_S, TRAINER, Finished, lines, ranks, run, running, wait_for_rounds
 
 from dfl_dist.run_folder import checkpoint
+from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import is_finished
 
 ENDLESS = ("--rounds", "5000", "--num_clients", "2", "--local.steps", "1", "--out", "run", "--report", "false")
@@ -46,7 +47,7 @@ def test_before_the_run_begins(tmp_path: Path, number: int, later_s: float) -> N
         done = job.finish()
     assert_quiet(done)
     assert done.code == 128 + number
-    if later_s and (tmp_path / "run" / "metrics.jsonl").exists():
+    if later_s and read_lines(tmp_path / "run" / "metrics.jsonl"):
         assert done.out.count("stopped by ") == 1
     else:
         assert done.err == f"dfl_dist: stopped by {signal.Signals(number).name} before the run began\n"

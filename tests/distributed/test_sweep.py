@@ -138,6 +138,22 @@ def test_a_cell_that_fails_does_not_stop_the_rest(folder: Path) -> None:
     assert len(lines(torn / "metrics.jsonl")) == 2
 
 
+def test_the_page_of_the_grid_is_there_while_the_sweep_goes_on_and_says_all_at_its_end(folder: Path) -> None:
+    (folder / "g.yaml").write_text(GRID.split("grid:")[0].replace("  rounds: 20\n", "") + "grid: {rounds: [2, 100000]}")
+    page = folder / "out" / "report.html"
+    with running(sweep("--checkpoint.every", "0"), folder) as job:
+        wait_for_file(page)
+        assert "DFedSGPSM reached" in page.read_text(encoding="utf-8"), "the one run that has ended, or both"
+        wait_for_rounds(folder / "out" / "rounds100000", 1)
+        assert job.process.poll() is None
+        job.process.send_signal(signal.SIGINT)
+        done = job.finish()
+    assert done.code == 130, done.out + done.err
+    assert "\nreport: out/report.html\n1 of 2 cells are finished\n" in done.out
+    assert "DFedSGPSM with 2 settings, 2 runs" in page.read_text(encoding="utf-8")
+    assert not list((folder / "out").glob(".report.html.*"))
+
+
 def test_ctrl_c_stops_cleanly_and_a_running_cell_is_left_to_its_sweep(folder: Path) -> None:
     arguments = ["--rounds", "100000", "--checkpoint.every", "0", "--jobs", "2"]
     at_work = [folder / "out" / name for name in CELLS[:2]]

@@ -96,12 +96,12 @@ def test_a_launcher_gets_the_traceback_of_user_code_once(
     assert "waited for" not in done.err, "what the others have to say buries nothing"
 
 
-def test_a_launcher_hears_of_a_refusal_from_all_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which leave with their true exit code."""
+def test_a_launcher_hears_of_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one rank at least: as soon as one has left, the others are ended."""
     done, told = run_with_a_launcher(tmp_path, monkeypatch, "--model.name", "small_models:misfit")
     assert done.code == 2
     assert done.err.count("dfl_dist: ") == 1
-    assert told == [{"ending": "refused"}] * 2
+    assert told in ([{"ending": "refused"}], [{"ending": "refused"}] * 2)
 
 
 def test_a_launcher_hears_where_the_run_is_and_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

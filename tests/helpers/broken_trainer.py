@@ -14,7 +14,7 @@ from dfl_dist.distributed.gloo import GlooTransport
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.folder import read_environment, write_environment
 from dfl_dist.run_folder.recorder import Recorder
-from dfl_dist.training import leader, prepare, setup
+from dfl_dist.training import ending, leader, prepare, setup
 from dfl_dist.training import main as training_main
 from dfl_dist.training.clients import Clients
 from dfl_dist.training.evaluate import Evaluator
@@ -32,7 +32,7 @@ MOMENTS: dict[str, tuple[object, str]] = {
     # The last second.
     "model file": (leader, "write_model"),
     "finished mark": (leader, "mark_finished"),
-    "summary": (leader, "summary"),
+    "summary": (leader, "tell_end"),
     "last messages": (Control, "finish"),
     "report": (training_main, "tell_report"),
     "ending told": (training_main, "end_well"),
@@ -46,7 +46,7 @@ OVERTAKEN: dict[str, tuple[object, str, int]] = {  # and the how-maniest time
     "old checkpoints": (checkpoint, "write_manifest", 3),
     "results": (leader.Leader, "finish", 1),
     "mark": (leader, "write_model", 1),
-    "STOP": (leader, "summary", 1),
+    "STOP": (leader, "tell_end", 1),
     "report": (Control, "finish", 1),
 }
 
@@ -94,6 +94,17 @@ def bug_on_rank_1(arguments: list[str]) -> int:
     """The same where all ranks build what they need."""
     if os.environ["RANK"] == "1":
         setup.local_work = [].index  # type: ignore[assignment]
+    return main(arguments)
+
+
+def slow_to_tell(arguments: list[str]) -> int:
+    """The trainer, whose rank 0 takes a moment to say why the run ends, long enough for the others to leave first."""
+
+    def slow_print(*words, **options):  # type: ignore[no-untyped-def]
+        time.sleep(0.5)
+        print(*words, **options)
+
+    ending.print = slow_print  # type: ignore[attr-defined]
     return main(arguments)
 
 

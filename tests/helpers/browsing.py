@@ -19,7 +19,7 @@ FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
 )
-WIDE = 1240
+WIDE, HIGH = 1240, 900
 WAIT_S = 10
 RIGHT, LEFT, END = "\ue014", "\ue012", "\ue010"  # keys
 
@@ -44,24 +44,24 @@ class Browser:
 
     driver: Any
 
-    def open(self, page: Path, *, width: int = WIDE, scheme: str = "light") -> None:
-        """Load a page into a window of this size; logs begin anew."""
+    def open(self, page: Path | str, *, width: int = WIDE, height: int = HIGH, scheme: str = "light") -> None:
+        """Load a page, by its file or its address, into a window of this size; logs begin anew."""
         self.driver.get_log("browser")
         self.driver.get_log("performance")
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         calm = {"name": "prefers-reduced-motion", "value": "reduce"}  # so that scrolling takes no time
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}, calm]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        self.driver.get(page.as_uri())
+        self.driver.get(page.as_uri() if isinstance(page, Path) else page)
         self.wait("return [...document.querySelectorAll('.chart svg[role=img]')].every((svg) => svg.childElementCount)")
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, script: str) -> None:
+    def wait(self, script: str, within_s: float = WAIT_S) -> None:
         """Wait until something has become true, for instance after the next frame was drawn."""
-        WebDriverWait(self.driver, WAIT_S, poll_frequency=0.02).until(lambda _: self.run(script))
+        WebDriverWait(self.driver, within_s, poll_frequency=0.02).until(lambda _: self.run(script))
 
     def one(self, selector: str) -> Any:
         return self.driver.find_element("css selector", selector)
@@ -95,7 +95,8 @@ class Browser:
             event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
         ]
         assert asked, "the page itself is a request"
-        return said + [url for url in asked if url != self.driver.current_url and not url.startswith("data:")]
+        own = ("data:", "chrome:")  # a page's own pictures, and the browser's own first page
+        return said + [url for url in asked if url != self.driver.current_url and not url.startswith(own)]
 
     def edges(self) -> list[list[int]]:
         """The out-neighbours of each client, as drawn: from which circle to which arrows go, or lines both ways."""

@@ -160,6 +160,12 @@ def torchrun(world_size: int, *arguments: str, max_restarts: int = 0, program: s
     return [sys.executable, "-m", "torch.distributed.run", *words, *program.split(), *arguments]
 
 
+def torchrun_host(host: int, hosts: int, port: int, *arguments: str) -> list[str]:
+    """The command a user types on each of several hosts, here all on this machine."""
+    place = [f"--nnodes={hosts}", f"--node_rank={host}", "--master_addr=127.0.0.1", f"--master_port={port}"]
+    return [sys.executable, "-m", "torch.distributed.run", *place, "-m", "dfl_dist.train", *arguments]
+
+
 def dfl_dist(*words: str) -> list[str]:
     """The command `dfl-dist` as a user types it."""
     return [sys.executable, "-c", "import sys; from dfl_dist.commands.main import main; sys.exit(main())", *words]

@@ -63,6 +63,17 @@ def raises_on_rank_1() -> Four:
     return load()
 
 
+class Opaque:
+    """What cannot become an array, and says too much about it."""
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise TypeError("a sample of Ann")
+
+
+def no_arrays_on_rank_1() -> object:
+    return [Opaque()] * 4 if os.environ["RANK"] == "1" else load()
+
+
 def three() -> tuple[np.ndarray, ...]:
     return load()[:3]
 
@@ -182,3 +193,29 @@ def load_with_a_worker() -> Four:
     worker.join(10)
     assert worker.exitcode == -signal.SIGTERM
     return load()
+
+
+def call_and_look(arguments: list[str]) -> int:
+    """A script that prints, on every rank, what it gets back."""
+    result = dfl_dist.train(json.loads(arguments[0]), model=words, data=sentences)
+    flat = torch.cat([parameter.flatten() for parameter in result.load_model().parameters()])
+    os.write(1, f"look {json.dumps([result.history, flat.tolist()])}\n".encode())
+    return 0
+
+
+def call_twice(arguments: list[str]) -> int:
+    """A script whose calls differ only in what their functions, of one name, do."""
+    for width in (4, 8):
+        dfl_dist.train(
+            json.loads(arguments[0]),
+            model=lambda width=width: nn.Sequential(nn.Linear(64, width), nn.Linear(width, 10)),
+        )
+    return 0
+
+
+def call_with_an_instance(arguments: list[str]) -> int:
+    """A module itself on the last rank, where the others have the function that makes it."""
+    model = tiny if os.environ["RANK"] == "0" else tiny()
+    with pytest.raises(ConfigError, match="model: given an instance of Sequential, allowed: a function"):
+        dfl_dist.train({"rounds": 1, "num_clients": 3, "report": False}, model=model, data=load)
+    return 0

@@ -1,6 +1,8 @@
 """Run folders written by hand, so that what a report must say of them is known."""
 
 import json
+import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,11 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask, dump, values_of
 from dfl_dist.report.groups import Group, group_runs
 from dfl_dist.report.read import read_run
+from dfl_dist.system import born
+
+HERE = {"host": socket.gethostname(), "pid": os.getpid(), "born": born(os.getpid())}  # the leader of a run at work
+GONE = HERE | {"born": "1"}  # a process that has the number by now
+ELSEWHERE = HERE | {"host": "elsewhere"}
 
 
 def write_run(
@@ -32,6 +39,18 @@ def write_run(
             file.write(json.dumps(line) + "\n")
         file.write('{"round": 9, "torn')
     return folder
+
+
+def lead(folder: Path, **facts: object) -> None:
+    """What environment.json says of a run, such as its leader, and whether it is finished."""
+    (folder / "environment.json").write_text(json.dumps(facts))
+
+
+def grow(folder: Path, round_idx: int, accuracy: float = 0.75) -> None:
+    """Record one more round, in place of the torn line."""
+    path = folder / "metrics.jsonl"
+    whole = path.read_text().rpartition("\n")
+    path.write_text(f"{whole[0]}{whole[1]}{json.dumps({'round': round_idx, 'test_accuracy': accuracy})}\n")
 
 
 def read_groups(*folders: Path) -> list[Group]:

@@ -35,7 +35,7 @@ def slow_at_the_start(arguments: list[str]) -> int:
     """Rank 1 takes much longer than the timeout."""
     world, control = at_the_start(*arguments)
     if world.rank == 1:
-        time.sleep(3 * float(arguments[0]))
+        time.sleep(max(3 * float(arguments[0]), 5.0))
     control.all_reduce(torch.zeros(1), "load their data")
     control.finish()
     groups.disconnect()

@@ -135,6 +135,15 @@ def test_an_error_in_torch_that_a_users_model_calls_is_the_users() -> None:
     assert "flat.py" not in found.details
 
 
+@pytest.mark.parametrize("file", ["<stdin>", "<python-input-3>", "<ipython-input-1-0a>", "/tmp/ipykernel_7/42.py"])
+def test_what_was_typed_is_the_users(tmp_path: Path, file: str) -> None:
+    typed: dict[str, Any] = {}
+    exec(compile("def listen(line):\n    1 / line['round']", file, "exec"), typed)
+    with closing(Recorder(tmp_path, [typed["listen"]])) as recorder:
+        found = user_error("on_round", caught(lambda: recorder.write({"round": 0}, {})))
+    assert str(found) == f"on_round failed: ZeroDivisionError in {Path(file).name}, line 2"
+
+
 def test_an_error_in_torch_that_we_call_is_ours() -> None:
     assert user_error("user code", caught(train_on(nn.Linear(6, 3)))) is None
 

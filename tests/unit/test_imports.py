@@ -11,12 +11,13 @@ import dfl_dist
 PACKAGE = Path(dfl_dist.__file__).parent
 
 # What each package, or module beside them, may import of the others. `dfl_dist` is the package's own `__init__`.
-BASE = {"errors", "randomness", "text", "signals", "system"}
+BASE = {"errors", "formats", "randomness", "text", "signals", "system"}
 BELOW_CONFIG = BASE | {"topology", "models", "algorithms", "data"}
 BELOW_REPORT = BELOW_CONFIG | {"config", "run_folder", "dfl_dist"}
 BELOW_SWEEP = BELOW_REPORT | {"report", "distributed", "training", "launcher"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "formats": set(),
     "randomness": set(),
     "text": set(),
     "system": set(),
@@ -33,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "launcher": BELOW_REPORT,
     "sweep": BELOW_SWEEP,
     "commands": BELOW_SWEEP | {"sweep"},
-    "dfl_dist": {"errors", "training"},
+    "dfl_dist": {"errors", "run_folder", "training"},
     "train": {"signals", "text", "training"},
     "__main__": {"commands"},
 }

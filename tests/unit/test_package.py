@@ -16,7 +16,7 @@ CHANGING = {"next", "pop", "popleft", "append", "add", "remove", "write", "read"
 def test_the_library_call_is_an_ordinary_function() -> None:
     import dfl_dist.training.main
 
-    assert {"train", "ConfigError", "Result"} <= set(dir(dfl_dist))
+    assert {"train", "open_run", "ConfigError", "Result"} <= set(dir(dfl_dist))
     assert inspect.isfunction(dfl_dist.train)
     assert list(inspect.signature(dfl_dist.train).parameters) == ["config", "model", "data", "on_round"]
 

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 def examine_as_rank(world: World) -> int:
     """This rank's part of examining a job; the exit code."""
-    set_up_logging(world.rank)
+    set_up_logging(world.rank, tells=world.rank == 0)
     launcher = Status.from_environment(world.local_rank)
     try:
         code = examine_job(world)

@@ -10,9 +10,10 @@ from dfl_dist.config.parse import parse
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import ask
-from dfl_dist.data.partition import counts, distances
+from dfl_dist.data.partition import counts
 from dfl_dist.text import count, format_table
 from dfl_dist.training.build import load_dataset, make_partition
+from dfl_dist.training.screen import describe_shares
 
 MOST_CLASSES, MOST_CLIENTS = 20, 40  # that a table of all counts has, if not asked for
 MOST_ROWS = 100  # of the table that is shown instead
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> int:
         plot.draw(picture, table, names, title=headline(config, table))
     small = len(names) <= MOST_CLASSES and len(table) <= MOST_CLIENTS
     shown = full_table(table, names) if words.flags or small else summary_table(table, names)
-    print(f"{headline(config, table)}\n{shown}\n\n{facts(table)}")
+    print(f"{headline(config, table)}\n{shown}\n\n{describe_shares(table)}")
     if picture:
         print(f"\npicture: {picture}")
     return 0
@@ -72,7 +73,11 @@ def class_table(config: Config) -> tuple[np.ndarray, tuple[str, ...]]:
 def headline(config: Config, table: np.ndarray) -> str:
     """What was divided, and how."""
     data = config.data
-    how = {"dirichlet": f", alpha {data.alpha:g}", "shards": f", {data.classes_per_client} per client"}
+    how = {
+        "dirichlet": f", alpha {data.alpha:g}",
+        "shards": f", {data.classes_per_client} per client",
+        "file": f" {data.file}",
+    }
     samples, classes = f"{table.sum():,} training samples", table.shape[1]
     return (
         f"{data.name}, {samples} of {classes} classes, {count(config.num_clients, 'client')}, "
@@ -117,16 +122,3 @@ def format_numbers(head: list[str], rows: list[list[str]], text: int = 0) -> str
         for row in [head, *rows]
     ]
     return format_table(aligned[0], aligned[1:])
-
-
-def facts(table: np.ndarray) -> str:
-    """The table summed up."""
-    sizes, kinds, far = table.sum(axis=1), np.count_nonzero(table, axis=1), distances(table)
-    meaning = "from the classes of the whole set, as total variation: 0 is alike, 1 has nothing in common"
-    return format_table(
-        ["samples per client", f"{sizes.min():,} to {sizes.max():,}"],
-        [
-            ["classes per client", f"{kinds.min()} to {kinds.max()}, {kinds.mean():.1f} on average"],
-            ["distance", f"{far.min():.2f} to {far.max():.2f}, {far.mean():.2f} on average; {meaning}"],
-        ],
-    )

@@ -2,7 +2,7 @@
 
 import gc
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,11 +18,14 @@ from dfl_dist.text import count, format_bytes, format_table
 from dfl_dist.topology.kinds import KINDS
 from dfl_dist.training.build import graph_schedule
 
+if TYPE_CHECKING:  # it is an extra, and slow to import
+    from matplotlib.figure import Figure
+
 ROUNDS = 100
 SMALL_ERROR = 1e-6
 OPTIONS = {
-    "plot": "a file for a picture: the graph of a round, and consensus error against rounds",
-    "round": "the round whose graph is in the picture, from 1 (default: 1)",
+    "plot": "a file for a picture: every graph in a round, and consensus error against rounds",
+    "round": "the round whose graphs are in the picture, from 1 (default: 1)",
     "parameters": "parameters of the model, for bytes/round (default: those of model.name)",
 }
 USEFUL = ("algorithm", "num_clients", "rounds", "seed", "overlap", *(key for key in SETTINGS if key[:6] == "graph."))
@@ -57,7 +60,7 @@ def main(argv: list[str]) -> int:
     gc.freeze()  # graphs are millions of small objects; else the collector looks through all of torch's as well, often
     studies = [make_study(config, schedule) for config, schedule in zip(configs, schedules, strict=True)]
     if "plot" in own:
-        draw(Path(own["plot"]), studies, shown_round)
+        plot.write(Path(own["plot"]), draw(studies, shown_round))
     print(report(studies, parameters))
     if by_loss := [c.graph.kind for c, schedule in zip(configs, schedules, strict=True) if schedule.needs_losses]:
         why = "there are no losses without training, so clients pick uniformly here, as in the first round of a run"
@@ -136,14 +139,11 @@ def format_range(degrees: list[np.ndarray]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def draw(path: Path, studies: list[Study], round_number: int) -> None:
-    """Write the picture."""
-    first = studies[0]
-    curves = {found.config.graph.kind: found.averaging.errors for found in studies}
-    plot.draw(
-        path,
-        first.rounds[round_number - 1].edges,
-        title=f"{first.config.graph.kind}, round {round_number}",
-        curves=curves,
+def draw(studies: list[Study], round_number: int) -> "Figure":
+    """The picture of all graphs."""
+    return plot.draw(
+        {found.config.graph.kind: found.rounds[round_number - 1].edges for found in studies},
+        round_number=round_number,
+        curves={found.config.graph.kind: found.averaging.errors for found in studies},
         small_error=SMALL_ERROR,
     )

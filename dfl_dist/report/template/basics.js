@@ -1,7 +1,14 @@
 // Elements, numbers as people write them, packed arrays, and the one tooltip of the page.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
+let DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
+const CHOSEN = {};
+
+// What a person has chosen, by the name of what it is about: kept apart from what is drawn, which is drawn again when
+// there are newer data.
+function keep(name, first) {
+  return (CHOSEN[name] ??= first);
+}
 
 // An HTML element; children that are strings become text, never markup.
 function make(name, attributes = {}, ...children) {

@@ -1,42 +1,47 @@
 // A line chart as wide as its place: axes, bands, a scale that may be logarithmic, a cursor that tells the values.
 //
-// A chart: id, title, note, form (how values are written), log, canLog, mark (a value to compare with), series, hidden
-// (names of series that are not shown), legend. A series: name, style, points with a place on each axis, y and perhaps
-// a band from low to high, which is drawn with `edges` too; std where the band is a deviation.
-// `view` is shared by charts: the axis they are drawn against, and how far each axis goes.
+// A chart: id, title, note, form (how values are written), canLog, mark (a value to compare with), series, hidden (names
+// of series that are not shown), legend, isPanel (one of several of a row, which has the title), peers (the series of
+// all charts whose heights are to be compared with this one's), scale (log or not, shared by a row). A series: name,
+// style, points with a place on each axis, y and perhaps a band from low to high, which is drawn with `edges` too; std
+// where the band is a deviation. `view` is shared by all charts: the axis they are drawn against, how far each axis goes,
+// and the range of accuracies: "shared" or "own" zooms in on those of all peers or of the chart alone; "full" is all.
 
 const CHART_HEIGHT = 230;
 const MARGIN = { top: 12, right: 14, bottom: 36, left: 52 };
 const BOTTOM = CHART_HEIGHT - MARGIN.bottom;
+const EARLY = 0.25; // of a line: the first rounds, in which accuracies rise
+const LEFT_OUT = 0.1; // of the accuracies after them: a zoomed axis may leave out so many at its lower end
+const FEWEST_SHARE = 0.02; // of a zoomed axis: what differs by less is to look alike
 const MOST_DOTS = 24; // of a line; more run into one another
 
 function makeChart(chart, view) {
   const svg = draw("svg", { role: "img", tabindex: 0, height: CHART_HEIGHT });
   const box = make("div", { class: "plot" }, svg);
-  const state = { width: 0, log: chart.log ?? false, plan: null, at: null, cursor: draw("g", { class: "cursor" }) };
+  const state = keep(`chart ${chart.id}`, { width: 0, at: null });
+  Object.assign(state, { plan: null, cursor: draw("g", { class: "cursor" }) });
+  const below = make("p", { class: "below", hidden: true });
 
   function update() {
     if (!state.width) return;
-    const plan = planChart(chart, view, state);
+    const plan = planChart(chart, view, state.width);
     state.plan = plan;
     state.cursor.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${state.width} ${CHART_HEIGHT}`);
     svg.setAttribute("aria-label", describeChart(chart, plan, view));
-    svg.replaceChildren(
-      ...drawAxes(plan, state.width, view, chart), ...plan.lines.flatMap((line) => drawLine(line, plan)), state.cursor);
+    svg.replaceChildren(...drawAxes(plan, state.width, view, chart),
+      drawInside(plan.lines.flatMap((line) => drawLine(line, plan)), state.width), state.cursor);
+    below.hidden = !plan.below.length;
+    below.textContent = `Below this axis: ${plan.below.join(", ")}.`;
   }
 
-  const scale = make("button", { type: "button", class: "quiet", "aria-pressed": String(state.log), click: () => {
-    state.log = !state.log;
-    scale.setAttribute("aria-pressed", String(state.log));
-    update();
-  } }, "log scale");
   const legend = chart.legend && chart.series.length > 1 ? makeLegend(chart.series, chart.hidden, update) : null;
   const alone = chart.legend && chart.series.length === 1 ? chart.series[0].name : "";
-  const note = chart.note || alone ? make("p", {}, chart.note || alone) : null;
-  const caption = make("figcaption", {}, make("h3", {}, chart.title), chart.canLog ? scale : null, note);
-  const node = make("figure", { class: "chart", id: `chart-${chart.id}` }, caption, legend, box);
+  const button = chart.canLog && !chart.isPanel ? makeScaleButton(chart.scale, update) : null;
+  const caption = makeCaption("figcaption", { ...chart, note: chart.note || alone }, button);
+  const node = make("figure", { class: "chart", id: `chart-${chart.id}` }, caption, legend, below, box);
   followPointer(svg, chart, view, state);
+  update();
   new ResizeObserver(([entry]) => {
     const width = Math.floor(entry.contentRect.width);
     if (width && width !== state.width) requestAnimationFrame(() => { state.width = width; update(); });
@@ -44,21 +49,58 @@ function makeChart(chart, view) {
   return { node, update };
 }
 
-// Which points are shown, and the scales that they fit.
-function planChart(chart, view, { width, log: wanted }) {
-  const log = wanted && chart.series.some(({ points }) => points.some((point) => point.y > 0));
-  const lines = chart.series.filter(({ name }) => !chart.hidden.has(name)).map((series) => ({
+// The title of a chart, or of a row of charts, with its button and how to read it.
+function makeCaption(element, { title, note, isPanel }, button) {
+  return make(element, { class: "caption" }, make(isPanel ? "h4" : "h3", {}, title), button,
+    note ? make("p", {}, note) : null);
+}
+
+function makeScaleButton(scale, onChange) {
+  const button = make("button", { type: "button", class: "quiet", "aria-pressed": String(scale.log), click: () => {
+    scale.log = !scale.log;
+    button.setAttribute("aria-pressed", String(scale.log));
+    onChange();
+  } }, "log scale");
+  return button;
+}
+
+// Which points are shown, the scales that they fit, and the names of those that the scale leaves out below.
+function planChart(chart, view, width) {
+  const log = chart.scale.log && chart.peers.flat().some(({ points }) => points.some((point) => point.y > 0));
+  const shown = (some) => some.filter(({ name }) => !chart.hidden.has(name)).map((series) => ({
     series,
     points: series.points.filter((point) => point[view.axis.key] !== undefined && (!log || point.y > 0)),
   }));
-  const heights = lines.flatMap(({ points }) => points.flatMap(({ y, low, high }) => [y, low, high]))
-    .concat(chart.mark).filter((value) => value !== undefined && (!log || value > 0));
+  const lines = shown(chart.series);
+  const peers = view.range === "own" && chart.form === "percent" ? lines : chart.peers.flatMap(shown);
   const size = { from: BOTTOM, to: MARGIN.top };
   const across = { from: MARGIN.left, to: width - MARGIN.right, most: Math.max(2, width / 90) };
-  const x = linearScale([0, view.reach[view.axis.key]], { ...across, whole: view.axis === DATA.axes[0] });
-  const y = log ? logScale(heights, size)
-    : linearScale(heights, { ...size, floor: 0, ceiling: chart.form === "percent" ? 1 : Infinity, tidy: true });
-  return { lines, x, y, across: (point) => x.place(point[view.axis.key]) };
+  const x = linearScale([0, view.reach[view.axis.key]], { ...across, whole: view.axis.key === DATA.axes[0].key });
+  const y = scaleHeights(chart, view, peers, { log, size });
+  const below = lines.filter(({ points }) => points.length && latePoints(points, view).every((point) => point.y < y.low));
+  return { lines, x, y, log, below: below.map(({ series }) => series.name), across: (point) => x.place(point[view.axis.key]) };
+}
+
+function scaleHeights(chart, view, lines, { log, size }) {
+  if (chart.form === "percent") return scaleShares(view, lines, size);
+  const heights = lines.flatMap(({ points }) => points.flatMap(({ y, low, high }) => [y, low, high]))
+    .concat(chart.mark).filter((value) => value !== undefined && (!log || value > 0));
+  return log ? logScale(heights, size) : linearScale(heights, { ...size, floor: 0, tidy: true });
+}
+
+// Accuracies: from 0 to 100 %, or from where nearly all of them are once the first rounds are over.
+function scaleShares(view, lines, size) {
+  const limits = { ...size, floor: 0, ceiling: 1 };
+  const heights = lines.flatMap(({ points }) => latePoints(points, view)).map(({ y }) => y).sort((a, b) => a - b);
+  if (view.range === "full" || !heights.length) return linearScale([0, 1], limits);
+  const high = extremes(lines.flatMap(({ points }) => points.map(({ y, high: top }) => top ?? y)))[1];
+  const low = heights[Math.floor(LEFT_OUT * (heights.length - 1))];
+  return linearScale([Math.max(0, Math.min(low, high - FEWEST_SHARE)), high], { ...limits, tidy: true });
+}
+
+// The points of a line after its first rounds; its last one is always among them.
+function latePoints(points, { axis: { key } }) {
+  return points.filter((point) => point[key] >= EARLY * points[points.length - 1][key]);
 }
 
 function drawAxes(plan, width, view, chart) {
@@ -76,12 +118,23 @@ function drawAxes(plan, width, view, chart) {
     draw("line", { class: "axis", x1: MARGIN.left, x2: right, y1: BOTTOM, y2: BOTTOM }),
     draw("text", { class: "axis-label", x: right, y: CHART_HEIGHT - 4 }, view.axis.label),
     ...(chart.mark === undefined ? [] : [level("mark", chart.mark)]),
+    ...(plan.y.low > 0 && !plan.log ? [
+      draw("path", { class: "break", d: `M${MARGIN.left - 5} ${BOTTOM - 3}l10 -4m-10 8l10 -4` }),
+      draw("text", { class: "axis-note", x: MARGIN.left, y: CHART_HEIGHT - 4 }, `axis starts at ${yText(plan.y.low)}, not at 0`),
+    ] : []),
   ];
+}
+
+// What is drawn between the axes, cut off at their ends.
+function drawInside(parts, width) {
+  const [x, y, room] = [MARGIN.left - 5, MARGIN.top - 5, width - MARGIN.right - MARGIN.left + 10];
+  const height = BOTTOM - y + 2;
+  return draw("svg", { class: "inside", x, y, width: room, height, viewBox: `${x} ${y} ${room} ${height}` }, parts);
 }
 
 function drawLine({ series, points }, plan) {
   const { color, dash } = series.style;
-  const height = (value) => plan.y.place(clamp(value, plan.y.low, plan.y.high)).toFixed(1);
+  const height = (value) => plan.y.place(value).toFixed(1);
   const trace = (some, key) => some.map((point) => `${plan.across(point).toFixed(1)} ${height(point[key])}`).join("L");
   const banded = points.filter((point) => point.low !== undefined);
   const stroke = { style: `stroke:${color}`, "stroke-dasharray": dash };
@@ -114,7 +167,7 @@ function followPointer(svg, chart, view, state) {
     state.cursor.replaceChildren(
       draw("line", { x1: state.at, x2: state.at, y1: MARGIN.top, y2: BOTTOM }),
       ...told.map(({ series, point }) => draw("circle", {
-        cx: state.plan.across(point), cy: state.plan.y.place(point.y), r: 4, style: `fill:${series.style.color}`,
+        cx: state.plan.across(point), cy: Math.min(BOTTOM, state.plan.y.place(point.y)), r: 4, style: `fill:${series.style.color}`,
       })));
     showTip([tellPlace(first), ...told.map(({ series, point }) => make("div", { class: "row" },
       makeSwatch(series.style), make("span", {}, series.name), make("b", {}, tellPoint(point, FORMS[chart.form]))))],

@@ -47,7 +47,7 @@ function tellExchange({ graph, overlap, gossip_steps: again }) {
 function makeGraphView(run, moments) {
   const { graph } = run;
   const { clients, server } = graph;
-  const state = { index: 0, pinned: null, pointed: null, timer: null };
+  const state = keepPlace(run, moments);
   const touch = { point, pick };
   const weights = makeWeights(graph, moments, touch);
   const words = makeWords();
@@ -56,6 +56,7 @@ function makeGraphView(run, moments) {
   let picture = null;
 
   function use(kind) {
+    state.kind = kind;
     picture = PICTURES[kind](clients, server, touch);
     frame.replaceChildren(picture.node);
     words.reading.textContent = [READING[server ? "server" : kind], tellExchange(run)].join(" ");
@@ -75,6 +76,8 @@ function makeGraphView(run, moments) {
 
   function go(index) {
     state.index = clamp(index, 0, moments.length - 1);
+    state.round = moments[state.index].round;
+    state.newest = state.index === moments.length - 1;
     refresh();
   }
 
@@ -93,7 +96,7 @@ function makeGraphView(run, moments) {
     refresh();
   }
 
-  const kind = clients > CIRCLE_UP_TO && !server ? "matrix" : "circle";
+  const kind = state.kind ?? (clients > CIRCLE_UP_TO && !server ? "matrix" : "circle");
   const kinds = [["circle", "circle"], ["matrix", "matrix"]];
   if (!server && clients <= CIRCLE_AT_MOST) steps.buttons.append(makeSwitch("Picture", kinds, kind, use));
   use(kind);
@@ -103,6 +106,17 @@ function makeGraphView(run, moments) {
     make("div", { class: "side" }, words.title, words.facts, weights.bars, words.client));
   followKeys(node, { frame, slider: steps.slider }, state, { go, pick, clients, last: moments.length - 1 });
   return node;
+}
+
+// Where a person is in a run's rounds. A page that follows its run begins with the newest round, and goes on with it as
+// long as that is the one that is shown; else it stays.
+function keepPlace({ folder }, moments) {
+  const first = { round: 0, newest: Boolean(DATA.live), pinned: null, kind: null, timer: null };
+  const state = keep(`graph of ${folder}`, first);
+  const stays = moments.findLastIndex(({ round }) => round <= state.round);
+  state.index = state.newest ? moments.length - 1 : Math.max(0, stays);
+  state.pointed = null;
+  return state;
 }
 
 function makeWords() {
@@ -138,23 +152,27 @@ function makeSteps(rounds, state, go, isThere) {
   const slider = make("input", { ...scale, "aria-label": "Round", input: () => go(Number(slider.value)) });
   const button = (name, words, label, click) =>
     make("button", { type: "button", "data-step": name, "aria-label": label, click }, words);
-  const play = button("play", "▶ play", "Play the rounds", () => (state.timer === null ? start() : stop()));
+  const play = button("play", "", "Play the rounds", () => (state.timer === null ? start() : stop()));
+  const name = () => { play.textContent = state.timer === null ? "▶ play" : "❚❚ pause"; };
 
   function start() {
     if (state.index === rounds - 1) go(0);
-    play.textContent = "❚❚ pause";
-    state.timer = setInterval(() => {
-      if (state.index === rounds - 1 || !isThere()) stop();
-      else go(state.index + 1);
-    }, PLAY_MS);
+    state.timer = setInterval(() => state.tick(), PLAY_MS);
+    name();
   }
+
+  state.tick = () => { // of the view that was drawn last
+    if (state.index === rounds - 1 || !isThere()) stop();
+    else go(state.index + 1);
+  };
 
   function stop() {
     clearInterval(state.timer);
     state.timer = null;
-    play.textContent = "▶ play";
+    name();
   }
 
+  name();
   const buttons = make("div", { class: "controls" },
     button("back", "◀", "Previous round", () => go(state.index - 1)), play,
     button("on", "▶", "Next round", () => go(state.index + 1)));

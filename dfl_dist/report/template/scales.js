@@ -7,8 +7,7 @@ function niceStep(span, most) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
 }
 
-function linearTicks(low, high, most, smallest = 0) {
-  const step = Math.max(smallest, niceStep(high - low, most));
+function linearTicks(low, high, step) {
   const ticks = [];
   for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place++) ticks.push(place * step);
   return ticks;
@@ -24,7 +23,7 @@ function logTicks(low, high) {
     if (power % every === 0) ticks.push(...factors.map((factor) => factor * 10 ** power));
   }
   const inside = ticks.filter((value) => value >= low && value <= high);
-  return inside.length > 2 ? inside : linearTicks(low, high, 4).filter((value) => value > 0);
+  return inside.length > 2 ? inside : linearTicks(low, high, niceStep(high - low, 4)).filter((value) => value > 0);
 }
 
 function extremes(values, otherwise) {
@@ -48,12 +47,12 @@ function linearScale(values, options) {
     const room = whole ? 1 : Math.abs(low) * 0.1 || 0.5;
     [low, high] = [low - room, high + room];
   }
+  if (tidy && low > 0 && low < 0.4 * high) low = 0;
+  const step = Math.max(whole ? 1 : 0, niceStep(high - low, most));
   if (tidy) {
-    if (low > 0 && low < 0.4 * high) low = 0;
-    const step = niceStep(high - low, most);
     [low, high] = [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
   }
   [low, high] = [Math.max(low, floor), Math.min(high, ceiling)];
   const place = (value) => from + ((value - low) / (high - low)) * (to - from);
-  return { place, ticks: linearTicks(low, high, most, whole ? 1 : 0), low, high };
+  return { place, ticks: linearTicks(low, high, step), low, high };
 }

@@ -32,6 +32,13 @@ def test_on_several_hosts() -> None:
     assert launch.status is None
 
 
+def test_a_dry_run_is_no_setting() -> None:
+    launch = read(["--dry-run", "-n", "3", "--rounds", "5"])
+    assert launch.dry_run
+    assert launch.program == read(["-n", "3", "--rounds", "5"]).program
+    assert not read([]).dry_run
+
+
 def test_the_doctor_is_not_started_again() -> None:
     launch = read(["--head", "a", "--hosts", "3", "--host", "0", "--doctor"])
     assert launch.program == Program("dfl_dist.commands.doctor.command:main", [], None)
@@ -50,6 +57,7 @@ def test_the_doctor_is_not_started_again() -> None:
         (["--start", "sporn"], "start: given sporn, allowed: fork or spawn (did you mean spawn?)"),
         (["train"], "launch: given train, allowed: options and settings"),
         (["--doctor", "--rounds", "3"], "doctor: given --rounds, allowed: no settings of a run beside it"),
+        (["--doctor", "--dry-run"], "doctor: given --dry-run, allowed: no settings of a run beside it"),
         (["--status", "/proc/nowhere"], "status: given /proc/nowhere, which cannot be made"),
     ],
 )

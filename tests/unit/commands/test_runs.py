@@ -1,30 +1,23 @@
 """`dfl-dist runs`: how runs stand."""
 
-import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
-from run_folders import write_run
+from run_folders import ELSEWHERE, GONE, HERE, lead, write_run
 
 from dfl_dist.commands.runs import main
 from dfl_dist.report.states import format_age
-from dfl_dist.system import born
-
-
-def lead(folder: Path, **facts: object) -> None:
-    (folder / "environment.json").write_text(json.dumps(facts))
 
 
 def test_how_runs_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own = {"host": socket.gethostname(), "pid": os.getpid(), "born": born(os.getpid())}
-    lead(write_run(tmp_path / "a", [None, 0.5, None, 0.75]), finished_after=4, leader=own)
-    lead(write_run(tmp_path / "b", [None, 0.5], algorithm="sgp"), leader=own)
-    lead(write_run(tmp_path / "c", [0.25], [{"train_loss": None}]), leader=own)
-    lead(write_run(tmp_path / "d", []), leader=own | {"born": "1"})  # a process that has the number by now
-    lead(write_run(tmp_path / "e", [0.5]), leader=own | {"host": "elsewhere"})
+    lead(write_run(tmp_path / "a", [None, 0.5, None, 0.75]), finished_after=4, leader=HERE)
+    lead(write_run(tmp_path / "b", [None, 0.5], algorithm="sgp"), leader=HERE)
+    lead(write_run(tmp_path / "c", [0.25], [{"train_loss": None}]), leader=HERE)
+    lead(write_run(tmp_path / "d", []), leader=GONE)
+    lead(write_run(tmp_path / "e", [0.5]), leader=ELSEWHERE)
     lead(write_run(tmp_path / "f", [0.5]))
+    lead(write_run(tmp_path / "g", [0.5]), finished_after=1, ended_by="stop.target 0.5")
     for name in ("e", "f"):
         for file in (tmp_path / name).iterdir():
             os.utime(file, (0, 0) if name == "f" else None)
@@ -40,7 +33,29 @@ def test_how_runs_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "d": ["unfinished", "dfedsgpsm", "digits", "8", "0/4", "-"],
         "e": ["running", "dfedsgpsm", "digits", "8", "1/4", "50.00%"],
         "f": ["unfinished", "dfedsgpsm", "digits", "8", "1/4", "50.00%"],
+        "g": ["finished", "dfedsgpsm", "digits", "8", "1/4", "50.00%"],
     }
+
+
+def test_the_runs_of_a_sweep_are_among_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("grid/one", "grid/two", "alone"):
+        lead(write_run(tmp_path / folder, [0.5]), finished_after=1)
+    (tmp_path / "alone" / "logs" / "resolved.yaml").mkdir(parents=True)
+    assert main([str(tmp_path)]) == main([str(tmp_path / "grid")]) == 0
+    shown = [line.split()[0].removeprefix(f"{tmp_path}/") for line in capsys.readouterr().out.splitlines()]
+    assert sorted(shown) == sorted(["run", "grid/one", "grid/two", "alone", "run", "grid/one", "grid/two"])
+
+
+def test_a_run_of_a_later_format_is_named_and_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lead(write_run(tmp_path / "a", [0.5]), format=99, versions={"dfl_dist": "9.0"})
+    lead(write_run(tmp_path / "b", [0.5]), format=0)
+    assert main([str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert [Path(line.split()[0]).name for line in out.splitlines()[1:]] == ["b"], "an older one can be read"
+    words = "of format 99 (written by dfl_dist 9.0), allowed: up to format 1, which this version writes"
+    assert err == f"dfl-dist: run: given {tmp_path / 'a'}, {words}\n"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launching import lines
+from matplotlib.collections import LineCollection
 
 from dfl_dist import train
 from dfl_dist.commands.main import main
+from dfl_dist.commands.topology.command import draw
+from dfl_dist.commands.topology.study import make_study, study_settings
 from dfl_dist.topology.kinds import KINDS
+from dfl_dist.training.build import graph_schedule
 
 ALL = ("random_directed", "random_symmetric", "ring", "directed_ring", "exponential", "one_peer_exponential", "full")
 
@@ -153,6 +157,27 @@ def test_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path, num_clients
     assert (first == same).all()
     assert (first != other)[:, : width // 3].any(), "another round, another graph"
     assert (first == other)[:, width // 2 :].all(), "and the same averaging"
+
+
+@pytest.mark.parametrize("kinds", [ALL[:1], ALL[:2], ALL[:3], ALL], ids=len)
+def test_every_graph_that_is_asked_for_is_drawn(kinds: tuple[str, ...]) -> None:
+    studies = []
+    for kind in kinds:
+        config = study_settings({"num_clients": 12, "rounds": 3}, kind)
+        studies.append(make_study(config, graph_schedule(config)))
+    figure = draw(studies, 2)
+    figure.draw_without_rendering()
+    *panels, curves = [axes for axes in figure.axes if axes.axison or axes.get_title()]
+    edges = {found.config.graph.kind: found.rounds[1].edges for found in studies}
+    assert [axes.get_title().split("\n") for axes in panels] == [
+        [kind, f"{len(edges[kind].senders)} edges"] for kind in kinds
+    ]
+    for kind, axes in zip(kinds, panels, strict=True):
+        both_ways = sum(len(lines.get_segments()) for lines in axes.collections if isinstance(lines, LineCollection))
+        assert 2 * both_ways + len(axes.patches) == len(edges[kind].senders), kind
+    assert [text.get_text() for text in curves.get_legend().get_texts()] == list(kinds)
+    boxes = [axes.get_window_extent() for axes in (*panels, curves)]
+    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

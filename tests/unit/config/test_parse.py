@@ -1,16 +1,19 @@
 """Settings from the command line, YAML files and scripts: typed, the later ones count, mistakes told in one line."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dfl_dist.config.help import TITLES
 from dfl_dist.config.parse import from_script, parse
 from dfl_dist.config.schema import DEFAULTS, SETTINGS
 from dfl_dist.config.values import ask
 from dfl_dist.data.datasets import DATASETS
 from dfl_dist.errors import ConfigError
 from dfl_dist.models.zoo import MODELS
+from dfl_dist.sweep.grid import read_sweep
 from dfl_dist.topology.kinds import KINDS
 
 
@@ -32,6 +35,7 @@ from dfl_dist.topology.kinds import KINDS
             "config: given FILE, which is a grid of runs, allowed: one run's settings (dfl-dist sweep",
         ),
         ("seeds: 4", "seeds: unknown key, allowed: those of --help (did you mean seed?)"),
+        ("rh: 4", "rh: unknown key, allowed: those of --help (did you mean local.rho?)"),
     ],
 )
 def test_a_mistake_in_yaml_is_one_line(tmp_path: Path, text: str, line: str) -> None:
@@ -74,6 +78,45 @@ def test_a_script_may_nest_keys_or_not(given: dict[str, Any]) -> None:
     assert from_script(given) == {"local.rho": 0.2, "local.steps": None, "deterministic": True, "out": "a folder: 1"}
 
 
+@pytest.mark.parametrize(
+    ("given", "tracker"),
+    [(["wandb", "a.b:c"], "wandb,a.b:c"), ("wandb,mlflow", "wandb,mlflow"), ([], None), (None, None), ("null", None)],
+)
+def test_trackers_are_a_list_or_names_with_commas(given: Any, tracker: str | None) -> None:
+    assert from_script({"tracker": given}) == {"tracker": tracker}
+
+
+def test_no_other_setting_is_a_list() -> None:
+    with pytest.raises(ConfigError, match=r"rounds: given \[3\], allowed: a whole number"):
+        from_script({"rounds": [3]})
+
+
+REFUSED = "tensorboard: given true, allowed: false; what was true is now --tracker tensorboard"
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_the_older_key_of_a_tracker_is_refused_with_the_name_of_the_new_one(tmp_path: Path, value: str) -> None:
+    """Wherever it is given; where it turned the tracker off, it means nothing."""
+    (tmp_path / "a.yaml").write_text(f"rounds: 3\ntensorboard: {value}\n")
+    grid = f"ranks: 2\nsettings: {{tensorboard: {value}}}\ngrid: {{rounds: [3, 4]}}"
+    (tmp_path / "grid.yaml").write_text(grid)
+    ways: list[Callable[[], Any]] = [
+        lambda: parse(["--config", str(tmp_path / "a.yaml")]),
+        lambda: parse(["--rounds", "3", "--tensorboard", value]),
+        lambda: from_script({"rounds": 3, "tensorboard": value == "true"}),
+        lambda: dict(read_sweep(tmp_path / "grid.yaml", {}).cells[0].given),
+    ]
+    for way in ways:
+        if value == "false":
+            assert way() == {"rounds": 3}
+        else:
+            with pytest.raises(ConfigError) as error:
+                way()
+            assert str(error.value).endswith(REFUSED)
+    with pytest.raises(ConfigError, match="tensorboard: given nothing, allowed: false; what was true is now --tracker"):
+        parse(["--tensorboard", "--rounds", "3"])
+
+
 def test_a_script_may_name_a_file_or_give_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("local: {rho: 0.2}")
     assert from_script(tmp_path / "a.yaml") == from_script(str(tmp_path / "a.yaml")) == {"local.rho": 0.2}
@@ -99,15 +142,37 @@ def test_quickstart_file_is_the_defaults() -> None:
     assert ask(parse(["--config", str(path)])) == DEFAULTS
 
 
-def test_help_has_one_line_per_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def shown_help(capsys: pytest.CaptureFixture[str]) -> list[str]:
     with pytest.raises(SystemExit) as ended:
         parse(["--help"])
     assert ended.value.code == 0
-    shown = capsys.readouterr().out.splitlines()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_help_has_every_setting_under_its_section(capsys: pytest.CaptureFixture[str]) -> None:
+    shown, title, texts = shown_help(capsys), "", dict[str, list[str]]()
+    section_of: dict[str, str] = {}
+    for line in shown:
+        if line.startswith("  --"):
+            key = line.split()[0].removeprefix("--")
+            section_of[key], texts[key] = title, []
+        elif line.startswith("      "):
+            texts[key].append(line.strip())
+        elif line.endswith(":"):
+            title = line.removesuffix(":")
+    names = {"data_sets": ", ".join(DATASETS), "models": ", ".join(MODELS)}
     for key, spec in SETTINGS.items():
-        line = next(line for line in shown if line.startswith(f"  --{key} "))
-        names = {"data_sets": ", ".join(DATASETS), "models": ", ".join(MODELS)}
-        assert spec.help.format_map(names) in line
-        assert f"default: {'null' if spec.default is None else spec.default}" in line
-    kinds = next(line for line in shown if line.startswith("  --graph.kind "))
-    assert all(name in kinds for name in KINDS)
+        text = " ".join(texts[key])
+        assert section_of[key] == TITLES[key.rpartition(".")[0]]
+        assert spec.help.format_map(names) in text
+        assert f"default: {'null' if spec.default is None else spec.default}" in text
+    assert all(name in " ".join(texts["graph.kind"]) for name in KINDS)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_help_is_wrapped_to_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    longest = max(len(line) for line in shown_help(capsys) if not line.startswith("usage:"))
+    assert min(columns, 110) - 20 < longest < min(columns, 111)

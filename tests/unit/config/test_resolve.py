@@ -4,9 +4,9 @@ import pytest
 
 from dfl_dist.algorithms.table import ALGORITHMS
 from dfl_dist.config.parse import parse
-from dfl_dist.config.resolve import resolve
+from dfl_dist.config.resolve import origin, resolve
 from dfl_dist.config.schema import SETTINGS, Config
-from dfl_dist.config.values import ask, values_of
+from dfl_dist.config.values import ask, get, values_of
 from dfl_dist.errors import ConfigError
 
 
@@ -39,6 +39,8 @@ def settle(*argv: str, num_clients: int = 8) -> Config:
         ("--graph.out_degree 8", "graph.out_degree: given 8, allowed: 0 to 7, below the number of clients (8)"),
         ("--graph.kind file", "graph.file: given null, allowed: a file, with graph.kind file"),
         ("--graph.kind ring --graph.file f", "graph.file: given f, allowed: null, with graph.kind ring"),
+        ("--data.partition file", "data.file: given null, allowed: a partition.npz, with data.partition file"),
+        ("--data.file f", "data.file: given f, allowed: null, with data.partition dirichlet (or data.partition file)"),
         ("--algorithm fedavg --overlap 1", "overlap: given 1, allowed: 0, with graph.kind server"),
         (
             "--graph.kind server --graph.gossip_steps 2",
@@ -56,7 +58,7 @@ def settle(*argv: str, num_clients: int = 8) -> Config:
         ("--graph.p 1.5", "graph.p: given 1.5, allowed: a number, 0 to 1 | null"),
         ("--overlap -1", "overlap: given -1, allowed: a whole number, 0 or more"),
         ("--participation 0", "participation: given 0.0, allowed: a number, above 0, at most 1 | null"),
-        ("--config nowhere.yaml", "config: given nowhere.yaml, which cannot be read: FileNotFoundError: "),
+        ("--config nowhere.yaml", "config: given nowhere.yaml, which is not there"),
     ],
 )
 def test_a_mistake_is_one_line(argv: str, line: str) -> None:
@@ -140,3 +142,32 @@ def test_ranks_that_do_not_fit_are_refused() -> None:
     for ranks in (None, 1):
         with pytest.raises(ConfigError, match="rank0: given coordinator with 1 rank"):
             resolve(ask({"rank0": "coordinator"}), ranks)
+
+
+@pytest.mark.parametrize(
+    ("argv", "key", "found"),
+    [
+        ("--local.rho 0.2", "local.rho", "asked"),
+        ("--local.rho 0.1", "local.rho", "asked"),  # though the row says so too
+        ("--local.rho null", "local.rho", "algorithm"),
+        ("--local.steps 3", "local.steps", "asked"),
+        ("--local.steps 3", "local.epochs", "default"),  # null
+        ("--seed 0", "seed", "asked"),
+        ("", "seed", "default"),
+        ("", "local.clip_norm", "default"),
+        ("", "graph.kind", "algorithm"),
+        ("--graph.file g.jsonl", "graph.kind", "graph.file"),
+        ("", "graph.weights", "graph.kind"),
+        ("--graph.weights auto", "graph.weights", "graph.kind"),
+        ("--graph.weights out-degree", "graph.weights", "asked"),
+        ("", "model.name", "data set"),
+        ("--model.name digits_mlp", "model.name", "asked"),
+        ("--algorithm fedavg", "participation", "algorithm"),
+        ("", "participation", "default"),
+        ("", "num_clients", "ranks"),
+    ],
+)
+def test_where_a_value_comes_from(argv: str, key: str, found: str) -> None:
+    given = parse(argv.split())
+    config = resolve(ask(given), ranks=8)
+    assert origin(key, get(config, key), given, config) == found

@@ -83,6 +83,15 @@ def test_null_for_clip_norm_was_off_in_a_run_and_is_not_given_in_what_was_asked(
     assert load_asked(tmp_path / "config.yaml")["local.clip_norm"] is None
 
 
+@pytest.mark.parametrize(("value", "tracker"), [("true", "tensorboard"), ("false", None)])
+def test_the_older_key_of_a_tracker_is_read_from_a_run(tmp_path: Path, value: str, tracker: str | None) -> None:
+    text = dump(values_of(resolve(ask({}))))
+    assert text.count("tracker: null\n") == 1
+    (tmp_path / "run.yaml").write_text(text.replace("tracker: null\n", f"tensorboard: {value}\n"))
+    assert load_asked(tmp_path / "run.yaml")["tracker"] == tracker
+    assert load_resolved(tmp_path / "run.yaml") == resolve(ask({"tracker": tracker}))
+
+
 @pytest.mark.parametrize("load", [load_asked, load_resolved])
 @pytest.mark.parametrize(
     ("text", "reason"),
@@ -111,6 +120,7 @@ def test_a_damaged_file_is_refused_by_name(
 def test_what_may_change_on_resume() -> None:
     before = values_of(resolve(ask({})))
     free = {"rounds": 99, "timeout_s": 1.0, "backend": "gloo", "device": "cpu", "threads": 2, "eval.every": 9}
+    free["tracker"] = "wandb"
     assert changed_on_resume(before, before | free | {"checkpoint.keep": 9}) == []
     fixed = {
         "seed": 1,

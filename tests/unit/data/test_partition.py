@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dfl_dist.data.datasets import digits
-from dfl_dist.data.partition import PARTITIONS, Partition, counts, load, save
+from dfl_dist.data.partition import PARTITIONS, Partition, counts, load, read, save
 from dfl_dist.errors import ConfigError
 from dfl_dist.randomness import stream
 
@@ -193,3 +193,60 @@ def test_file_has_one_array_per_client(tmp_path: Path) -> None:
     with np.load(tmp_path / "partition.npz") as arrays:
         assert sorted(arrays) == ["client_0000", "client_0001", "client_0002"]
     assert [shard.tolist() for shard in load(tmp_path / "partition.npz", range(0, 2))] == [[4, 2], [1]]
+
+
+def write_arrays(path: Path, **arrays: object) -> Path:
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def test_a_division_of_ones_own_may_have_any_sizes(tmp_path: Path) -> None:
+    path = write_arrays(tmp_path / "own.npz", client_0001=[7], client_0000=np.array([3, 1, 2], np.uint8))
+    assert [shard.tolist() for shard in read(path, 2, 8)] == [[3, 1, 2], [7]]
+    assert all(shard.dtype == np.int64 for shard in read(path, 2, 8))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({}, "which has no arrays, allowed: client_0000 to client_0001, with num_clients 2"),
+        ({"client_0000": [0]}, "which has 1 array (client_0000), allowed: client_0000 to client_0001"),
+        (
+            {f"client_000{i}": [i] for i in range(3)},
+            "which has 3 arrays (client_0000 to client_0002), allowed: client_0000 to client_0001",
+        ),
+        ({"client_0000": [0], "b": [1]}, "which has 2 arrays (b to client_0000), allowed: client_0000 to client_0001"),
+        ({"client_0000": [0], "client_0001": []}, "whose client_0001 is float64 of shape [0], allowed: a list"),
+        ({"client_0000": [0], "client_0001": [1.0]}, "whose client_0001 is float64 of shape [1], allowed: a list"),
+        ({"client_0000": [[0]], "client_0001": [1]}, "whose client_0000 is int64 of shape [1, 1], allowed: a list"),
+        ({"client_0000": [0], "client_0001": [8]}, "whose client_0001 has 8, allowed: 0 to 7"),
+        ({"client_0000": [-1], "client_0001": [1]}, "whose client_0000 has -1, allowed: 0 to 7"),
+        (
+            {"client_0000": [0, 3], "client_0001": [3]},
+            "which has sample 3 more than once (client_0000 and client_0001)",
+        ),
+        ({"client_0000": [0], "client_0001": [3, 3]}, "which has sample 3 more than once (client_0001)"),
+        ({"client_0000": np.array([None]), "client_0001": [3]}, "which cannot be read (ValueError: "),
+    ],
+)
+def test_a_wrong_division_is_refused_in_one_line(arrays: dict[str, object], said: str, tmp_path: Path) -> None:
+    path = write_arrays(tmp_path / "own.npz", **arrays)
+    with pytest.raises(ConfigError) as error:
+        read(path, 2, 8)
+    assert str(error.value).startswith(f"data.file: given {path}, {said}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no arrays\n", b"PK\x03\x04 torn"])
+def test_a_file_that_is_no_division_is_refused(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"own.npz, which cannot be read \(.*\), allowed: a partition.npz, one array"):
+        read(path, 2, 8)
+
+
+def test_a_single_array_is_no_division(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", np.arange(8))
+    with pytest.raises(ConfigError, match=r"which cannot be read .*, allowed: a partition.npz, one array per client"):
+        read(tmp_path / "own.npy", 2, 8)

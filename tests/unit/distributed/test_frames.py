@@ -82,9 +82,9 @@ def test_a_frame_of_another_model_is_refused(sent: FrameFormat, complaint: str) 
 
 @pytest.mark.parametrize(
     ("place", "value", "complaint"),
-    [(0, b"GIF8", "magic b'GIF8', expected b'DFLF'"), (4, b"\x09\x00", "version 9, expected 1")],
+    [(0, b"GIF8", "magic b'GIF8', expected b'DFLF'"), (4, b"\x09\x00", "format 9, expected 1")],
 )
-def test_what_is_no_frame_of_this_version_is_refused(place: int, value: bytes, complaint: str) -> None:
+def test_what_is_no_frame_of_this_format_is_refused(place: int, value: bytes, complaint: str) -> None:
     frame = FORMAT.encode(empty(FORMAT.num_bytes(2)), LABEL)
     frame.buffer[place : place + len(value)] = torch.tensor(list(value), dtype=torch.uint8)
     with pytest.raises(PeerError) as error:

@@ -1,6 +1,7 @@
 """Who this process is, and in which job."""
 
 import os
+import sys
 
 import pytest
 
@@ -45,3 +46,5 @@ def test_the_same_job_has_the_same_id(env: pytest.MonkeyPatch) -> None:
     assert run_id() == "torchrun-abc"
     env.setenv("SLURM_JOB_ID", "77")
     assert run_id() == "slurm-77"
+    env.setattr(sys, "ps1", "In : ", raising=False)
+    assert run_id() is None, "a person decides what is run again"

@@ -43,7 +43,7 @@ def screen() -> Iterator[Screen]:
 
 def print_as(output: Output, rank: int, attempt: int, out: bytes, err: bytes) -> None:
     """What a rank does that prints and ends."""
-    ends = output.attach(rank, attempt)
+    ends = output.attach(rank, attempt, first=rank == 0)
     for end, text in zip(ends, (out, err), strict=True):
         os.write(end, text)
         os.close(end)
@@ -106,8 +106,8 @@ def test_rank_0_sees_a_terminal_where_the_command_has_one() -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 77, 0, 0))
     output = Output(theirs, theirs)
-    out, err = output.attach(0, 0)
-    _, other = output.attach(1, 0)
+    out, err = output.attach(0, 0, first=True)
+    _, other = output.attach(1, 0, first=False)
     assert not os.isatty(out)
     assert os.isatty(err)
     assert not os.isatty(other)

@@ -53,7 +53,7 @@ def test_every_figure_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixt
     assert written == [folder / f"{name}.{ending}" for name in names for ending in ("png", "svg")]
     assert sorted(folder.iterdir()) == sorted(written)
     for path in written:
-        assert is_picture(path) if path.suffix == ".png" else "dfedsgpsm" in path.read_text()
+        assert is_picture(path) if path.suffix == ".png" else "DFedSGPSM" in path.read_text()
 
 
 def test_lines_are_means_with_a_band_over_seeds(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_lines_are_means_with_a_band_over_seeds(tmp_path: Path) -> None:
     low, high = band.get_paths()[0].get_extents().intervaly
     assert (low, high) == pytest.approx((60 - 10 * 2**0.5, 80 + 10 * 2**0.5))
     (legend,) = figure.legends
-    assert [entry.get_text() for entry in legend.get_texts()] == ["dfedsgpsm", "sgp"]
+    assert [entry.get_text() for entry in legend.get_texts()] == ["DFedSGPSM", "SGP"]
     assert "mean ± standard deviation over 1–2 seeds" in figure.get_suptitle()
 
 
@@ -106,7 +106,7 @@ def test_losses_and_distances_are_on_a_logarithmic_scale(tmp_path: Path) -> None
 def test_bands_are_from_the_lowest_to_the_highest_client(tmp_path: Path) -> None:
     groups = two_seeds(tmp_path)
     weights = made(bands_figure(groups, BANDS["push-weights"]))
-    assert [axes.get_title() for axes in weights.axes] == ["dfedsgpsm", "sgp"]
+    assert [axes.get_title() for axes in weights.axes] == ["DFedSGPSM", "SGP"]
     assert points(weights.axes[1]) == [[(t, 0.5) for t in (1, 2, 3, 4)], [(t, 1.5) for t in (1, 2, 3, 4)]]
     (band,) = weights.axes[1].collections
     assert band.get_paths()[0].get_extents().intervaly.tolist() == [0.5, 1.5]
@@ -145,11 +145,11 @@ def test_an_overview_without_matplotlib_is_an_import_error(tmp_path: Path, monke
 def test_an_overview_of_one_run_says_what_it_is_of(tmp_path: Path) -> None:
     draw_overview(read_groups(write_run(tmp_path / "run", [0.5, 0.7], [CLIENTS])), tmp_path / "report.svg")
     written = (tmp_path / "report.svg").read_text()
-    for said in ("dfedsgpsm on digits (Dir-0.3), 8 clients", "training loss", "push weights w", "clients’ own models"):
+    for said in ("DFedSGPSM on digits (Dir-0.3), 8 clients", "training loss", "push weights w", "clients’ own models"):
         assert said in written
     many = [write_run(tmp_path / f"{name}", [0.5, 0.7], algorithm=name) for name in ("sgp", "osgp", "dfedsam")]
     draw_overview(read_groups(*many), tmp_path / "many.svg")
-    assert all(name in (tmp_path / "many.svg").read_text() for name in ("sgp", "osgp", "dfedsam"))
+    assert all(name in (tmp_path / "many.svg").read_text() for name in ("SGP", "OSGP", "DFedSAM"))
 
 
 def test_long_names_and_many_groups_leave_room_for_the_plot(tmp_path: Path) -> None:

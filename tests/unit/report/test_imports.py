@@ -13,7 +13,8 @@ from dfl_dist.commands.main import main
 
 for module in pkgutil.iter_modules(dfl_dist.report.__path__):
     importlib.import_module(f"dfl_dist.report.{module.name}")
-importlib.import_module("dfl_dist.commands.report")
+for name in ("report", "watch"):
+    importlib.import_module(f"dfl_dist.commands.{name}")
 assert "torch" not in sys.modules, "importing"
 run, out = sys.argv[1:]
 code = main(["report", run, "--latex", f"{out}/table.tex", "--html", f"{out}/page.html", "--figures", f"{out}/figures"])

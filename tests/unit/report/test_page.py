@@ -149,7 +149,7 @@ def test_groups_over_their_seeds(tmp_path: Path) -> None:
     expected = "2 methods, 4 runs on digits: OSGP reached the highest mean accuracy, 80.00 ± 14.14 % over 2 seeds"
     assert headline(page) == expected
     data = data_of(page)
-    assert data["columns"][0] == {"label": "final accuracy", "form": "percent"}
+    assert data["columns"][0] == "final accuracy,\N{NO-BREAK SPACE}%"
     final = [group["scores"][0] for group in data["groups"]]
     assert [score["mean"] for score in final] == pytest.approx([0.55, 0.8])
     assert [score["std"] for score in final] == pytest.approx([0.05 * 2**0.5, 0.1 * 2**0.5])
@@ -171,7 +171,8 @@ def test_charts_and_columns_follow_from_the_tables(tmp_path: Path) -> None:
         "consensus",
         "weights",
     ]
-    assert {len(group["scores"]) for group in data["groups"]} == {len(data["columns"])} == {len(MEASURES) - 1}
+    columns = sum(bool(row.column) and not row.needs_target and not row.is_optional for row in MEASURES.values())
+    assert {len(group["scores"]) for group in data["groups"]} == {len(data["columns"])} == {columns}
 
 
 def test_a_graph_is_told_by_what_shapes_it(tmp_path: Path) -> None:
@@ -201,6 +202,68 @@ def test_runs_of_one_seed_share_their_table_of_classes(tmp_path: Path) -> None:
     data = data_of(page_of(*folders))
     assert [run["classes"] for run in data["runs"]] == [0, 0, 1]
     assert [table["counts"] for table in data["classes"]] == [[[3, 0]], [[2, 1]]]
+
+
+# Several partitions.
+
+
+@pytest.fixture
+def partitions(tmp_path: Path) -> list[Path]:
+    """Two methods on three partitions, in an order of nobody's; one of them diverged on the last."""
+    found = []
+    for part, settings in {"iid": {"data__partition": "iid"}, "b": {"data__alpha": 0.6}, "a": {}}.items():
+        for method, accuracy in {"osgp": 0.6, "dfedsgpsm": 0.7}.items():
+            diverged = [{}, {"train_loss": None}] if (part, method) == ("b", "osgp") else []
+            folder = tmp_path / f"{part}-{method}"
+            found.append(write_run(folder, [0.5, accuracy], diverged, algorithm=method, rounds=2, **settings))
+    return found
+
+
+def test_methods_by_partition(partitions: list[Path]) -> None:
+    page = page_of(*partitions)
+    said = "2 methods, 6 runs on digits, 3 partitions: DFedSGPSM reached the highest mean accuracy on all 3 of them"
+    assert headline(page) == said
+    data = data_of(page)
+    assert data["grid"]["columns"] == [
+        {"data_set": "digits", "partition": name} for name in ("Dirichlet 0.3", "Dirichlet 0.6", "IID")
+    ]
+    rows = {row["label"]: row["cells"] for row in data["grid"]["rows"]}
+    assert list(rows) == ["OSGP", "DFedSGPSM"]
+    assert [cell["mean"] for cell in rows["OSGP"]] == [0.6, None, 0.6]
+    assert [cell["diverged"] for cell in rows["OSGP"]] == [False, True, False]
+    assert [cell["place"] for cell in rows["DFedSGPSM"]] == [1, 0, 1]
+    assert "Test accuracy (%) of the mean model after 2 rounds" in data["grid"]["caption"]
+    assert data["states"] == [{"tone": "good", "text": "5 finished"}, {"tone": "bad", "text": "1 diverged"}]
+    placed = {group["label"]: (group["name"], group["row"], group["column"]) for group in data["groups"]}
+    assert placed["OSGP, IID"] == ("OSGP", 0, 2)
+    assert placed["DFedSGPSM, Dirichlet 0.6"] == ("DFedSGPSM", 1, 1)
+    numbers = {group["label"]: group["scores"][0]["text"] for group in data["groups"]}
+    assert (numbers["OSGP, Dirichlet 0.6"], numbers["OSGP, IID"]) == ("diverged", "60.00")
+
+
+def test_who_is_best_is_said_of_what_is_there(tmp_path: Path, partitions: list[Path]) -> None:
+    assert headline(page_of(*partitions[::2])).endswith(
+        "OSGP, 3 runs on digits, 3 partitions: mean accuracy from 60.00 to 60.00 %"
+    )
+    alone = write_run(tmp_path / "other", [0.5, 0.9], algorithm="osgp", rounds=2, data__alpha=0.1)
+    assert headline(page_of(*partitions, alone)).endswith("reached the highest mean accuracy on 3 of them")
+    tied = [write_run(tmp_path / f"rho-{rho}", [0.5], local__rho=rho, rounds=1) for rho in (0.0, 0.2)]
+    said = "DFedSGPSM with 2 settings, 2 runs on digits: no SAM and 1 other reached the highest mean accuracy, 50.00 %"
+    assert headline(page_of(*tied)) == f"{said} over 1 seed"
+    young = [write_run(tmp_path / f"young-{seed}", [None], seed=seed) for seed in (0, 1)]
+    assert headline(page_of(*young)) == "DFedSGPSM, 2 runs on digits: not evaluated yet"
+
+
+def test_what_all_runs_have_in_common_is_said_once(partitions: list[Path]) -> None:
+    common = dict(data_of(page_of(*partitions))["common"])
+    assert common["Clients"] == "8"
+    assert not {"Method", "Data", "Folder"} & set(common)
+
+
+def test_no_tile_is_without_its_number(tmp_path: Path) -> None:
+    (run,) = data_of(page_of(write_run(tmp_path / "run", [0.5])))["runs"]
+    assert "client_accuracy_mean" not in {tile["name"] for tile in run["tiles"]}, "the clients were not evaluated"
+    assert all(tile["label"] and tile["value"] is not None and tile["detail"][0] for tile in run["tiles"])
 
 
 # What must not break it.
@@ -283,6 +346,9 @@ def test_stopped_early_is_told_from_not_finished(tmp_path: Path) -> None:
     assert data_of(page_of(folder))["runs"][0]["state"]["text"] == "not finished, 2 of 4 rounds"
     (folder / "environment.json").write_text('{"finished_after": 2}')
     assert data_of(page_of(folder))["runs"][0]["state"]["text"] == "stopped early, 2 of 4 rounds"
+    (folder / "environment.json").write_text('{"finished_after": 2, "ended_by": "stop.target 0.5"}')
+    state = {"tone": "good", "text": "finished by stop.target 0.5, 2 of 4 rounds"}
+    assert data_of(page_of(folder))["runs"][0]["state"] == state
 
 
 # How large it gets.
@@ -339,11 +405,11 @@ def test_curves_and_classes_are_thinned_too(tmp_path: Path) -> None:
 def test_a_target_is_on_the_page(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"seed-{seed}", [0.5, 0.8, 0.9], seed=seed) for seed in (0, 1)]
     data = data_of(render(read_groups(*runs), target=0.75))
-    assert data["columns"][-1]["label"] == "rounds to 75 %"
+    assert data["columns"][-1] == "rounds to 75 %"
     assert [group["scores"][-1]["mean"] for group in data["groups"]] == [2]
     tiles = [run["tiles"][-1] for run in data["runs"]]
     assert [(tile["label"], tile["value"]) for tile in tiles] == [("rounds to 75 %", 2)] * 2
-    assert "rounds to" not in data_of(page_of(*runs))["columns"][-1]["label"]
+    assert "rounds to" not in data_of(page_of(*runs))["columns"][-1]
 
 
 def test_what_part_of_the_data_was_used_is_told(tmp_path: Path) -> None:

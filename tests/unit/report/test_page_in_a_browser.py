@@ -223,9 +223,9 @@ def test_groups_are_compared(browser: Browser, comparison: Path) -> None:
     browser.open(comparison)
     rows = ".compare tbody tr"
     assert browser.texts(f"{rows} th") == ["SGP", "DFedSGPSM"]
-    final = browser.texts(f"{rows} td:nth-child(5)")
+    final = browser.texts(f"{rows} td:nth-child(2)")
     assert final == ["55.00 ± 7.07", "80.00 ± 14.14"]
-    button = browser.one(".compare [data-column='3']")
+    button = browser.one(".compare [data-column='1']")
     button.click()
     assert browser.texts(f"{rows} th") == ["DFedSGPSM", "SGP"]
     assert browser.one(".compare th[aria-sort=descending]").text.startswith("final")
@@ -235,12 +235,12 @@ def test_groups_are_compared(browser: Browser, comparison: Path) -> None:
     assert browser.run(drawn) == [2] * 6
     browser.one("#curves > .legend .key").click()
     assert browser.run(drawn) == [1] * 6, "one legend for all charts"
-    assert browser.text("#run .about").startswith("MethodSGP")
+    assert browser.text("#setup .about").startswith("MethodSGP")
     browser.run("""
         const picker = document.querySelector('#picker');
         picker.value = 3;
         picker.dispatchEvent(new Event('change'))""")
-    assert browser.text("#run .about").startswith("MethodDFedSGPSM")
+    assert browser.text("#setup .about").startswith("MethodDFedSGPSM")
     assert browser.complaints() == []
 
 

@@ -133,17 +133,17 @@ def test_runs_on_different_numbers_of_clients_are_not_one_group(tmp_path: Path) 
         (many / "resolved.yaml").read_text().replace("num_clients: 8", "num_clients: 16")
     )
     assert [group.label for group in read_groups(few, many)] == [
-        "dfedsgpsm, num_clients 8",
-        "dfedsgpsm, num_clients 16",
+        "DFedSGPSM, 8 clients",
+        "DFedSGPSM, 16 clients",
     ]
 
 
 def test_curves_join_seeds_where_all_have_been_evaluated(tmp_path: Path) -> None:
     first = [{"bytes_sent": 10, "seconds_total": 1.0}, {"bytes_sent": 20}, {"bytes_sent": 30, "seconds_total": 2.0}]
     second = [{"bytes_sent": 30, "seconds_total": 3.0}, {"bytes_sent": 20}, {"bytes_sent": 50, "seconds_total": 4.0}]
-    one = write_run(tmp_path / "one", [0.25, 0.5, 0.75, 1.0], first)
-    two = write_run(tmp_path / "two", [0.75, None, 0.25], second, seed=1)
-    none = write_run(tmp_path / "none", [None], seed=2)
+    one = write_run(tmp_path / "one", [0.25, 0.5, 0.75, 1.0], first, rounds=5)
+    two = write_run(tmp_path / "two", [0.75, None, 0.25], second, seed=1, rounds=5)
+    none = write_run(tmp_path / "none", [None], seed=2, rounds=5)
     (group,) = read_groups(one, two, none)
     found = mean_curve(group, "rounds", "test_accuracy")
     assert found.std is not None
@@ -155,6 +155,17 @@ def test_curves_join_seeds_where_all_have_been_evaluated(tmp_path: Path) -> None
     assert mean_curve(alone, "rounds", "test_accuracy").std is None
     assert mean_curve(alone, "bytes", "train_loss").x.tolist() == [10, 30, 60, 500_060]
     assert mean_curve(alone, "rounds", "client_accuracy_mean").x.size == 0
+
+
+def test_a_seed_that_goes_on_does_not_shorten_the_curve_of_those_that_have_ended(tmp_path: Path) -> None:
+    ended = write_run(tmp_path / "ended", [0.25, 0.5, 0.75, 1.0])
+    begun = write_run(tmp_path / "begun", [0.75], seed=1)
+    first, second = read_groups(ended, begun)[0], read_groups(begun)[0]
+    assert mean_curve(first, "rounds", "test_accuracy").mean.tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert mean_curve(second, "rounds", "test_accuracy").mean.tolist() == [0.75]
+    diverged = write_run(tmp_path / "diverged", [0.75, None], [{}, {"train_loss": None}], seed=2)
+    (group,) = read_groups(ended, begun, diverged)
+    assert mean_curve(group, "rounds", "test_accuracy").mean.tolist() == [0.5], "it has come to its end"
 
 
 def test_a_curve_has_no_point_where_a_value_is_not_finite(tmp_path: Path) -> None:
@@ -171,7 +182,7 @@ def test_curves_are_means_of_their_seeds(histories: list[list[float | None]]) ->
         lines = [{"round": t, **({} if value is None else {"test_accuracy": value})} for t, value in enumerate(history)]
         asked = ask({"seed": seed})
         runs.append(Run(Path(str(seed)), asked, resolve(asked), lines))
-    found = mean_curve(Group("sgp", {"algorithm": "sgp"}, runs), "rounds", "test_accuracy")
+    found = mean_curve(Group("SGP", (), (), {"algorithm": "sgp"}, runs), "rounds", "test_accuracy")
     counted = [history for history in histories if any(value is not None for value in history)]
     for place, mean in zip(found.x, found.mean, strict=True):
         heights = [history[int(place) - 1] for history in counted]

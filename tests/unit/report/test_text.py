@@ -85,7 +85,7 @@ def test_one_row_per_group_where_seeds_differ_in_nothing_else(
     first, second = shown(capsys, tmp_path, "--target", "65%")
     assert first == {
         "algorithm": "dfedsgpsm",
-        "data.alpha": "0.3",
+        "partition": "Dir-0.3",
         "seeds": "3",
         "rounds": "2/2",
         "final": "84.00 ± 4.00%",
@@ -210,7 +210,7 @@ def test_latex_is_well_formed(tmp_path: Path) -> None:
     assert r"\multicolumn{2}{c}{CIFAR-10} & \multicolumn{1}{c}{my.50\%:load\&more} \\" in written
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in written
     assert r"Method & Dir-0.3 & Shards-3 & Dir-0.3 \\" in written
-    assert r"DFedSGPSM, graph.out\_degree 2 & - & - & 60.00$^\dagger$ \\" in written
+    assert r"DFedSGPSM, out-degree 2 & - & - & 60.00$^\dagger$ \\" in written
     assert "of one seed" in written
     assert r"\textbf" not in written, "a row alone in its column is not the best of several"
     bare = re.sub(r"\\[&%$#_{}]", "", written)
@@ -273,7 +273,7 @@ def test_markdown_has_methods_by_data_and_then_all_numbers(tmp_path: Path, capsy
     ]
     assert "over 2 seeds" in said
     head, rule, *rows = [line.strip("| ").split(" | ") for line in second.split("\n")]
-    assert head[:4] == ["algorithm", "data.partition", "data.alpha", "seeds"]
+    assert head[:4] == ["algorithm", "partition", "seeds", "rounds"]
     assert len(rows) == 8
     assert {len(row) for row in rows} == {len(head)} == {len(rule)}
     assert "0.2500 ± 0.0000" in rows[0], "there is room for every deviation"

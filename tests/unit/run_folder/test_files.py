@@ -4,7 +4,17 @@ import json
 import math
 from pathlib import Path
 
-from dfl_dist.run_folder.files import LineFile, json_safe, read_json, read_lines, write_atomic, write_lines
+import pytest
+
+from dfl_dist.run_folder.files import (
+    LineFile,
+    check_can_be_made,
+    json_safe,
+    read_json,
+    read_lines,
+    write_atomic,
+    write_lines,
+)
 
 
 def test_what_is_not_finite_is_null() -> None:
@@ -45,3 +55,32 @@ def test_a_mapping_that_is_missing_or_damaged_is_empty(tmp_path: Path) -> None:
         assert read_json(path) == {}
     write_atomic(path, json.dumps({"run": "a"}).encode())
     assert read_json(path) == {"run": "a"}
+
+
+@pytest.mark.parametrize("name", ["there", "new", "new/deep/down", "there/new", "file", "file/x", "file/x/y", "link"])
+def test_a_folder_that_cannot_be_made_is_told_as_making_it_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").mkdir()
+    Path("file").touch()
+    Path("link").symlink_to("nowhere")
+    told, made = "", ""
+    try:
+        check_can_be_made(Path(name))
+    except OSError as error:
+        told = str(error)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "link", "there"]
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        made = str(error)
+    assert told == made
+    assert bool(told) == name.startswith(("file", "link"))
+
+
+def test_a_folder_without_the_right_to_write_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root nothing is forbidden, so the system's answer is made up."""
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path}/a'"):
+        check_can_be_made(tmp_path / "a" / "b")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dfl_dist.errors import ConfigError
+from dfl_dist.formats import FORMAT
 from dfl_dist.run_folder import folder
 from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import (
@@ -97,8 +98,21 @@ def test_a_named_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
     check_free("new")
     check_free(".")
     (tmp_path / "resolved.yaml").touch()
-    with pytest.raises(ConfigError, match=r"^out: given \., which already holds a run, allowed: a new folder, or --re"):
+    given = r"^out: given \., which already holds a run, allowed: a new folder, or "
+    with pytest.raises(ConfigError, match=f"{given}this one removed: no checkpoint of it was written$"):
         check_free(".")
+    (tmp_path / "checkpoints" / "round-000002").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "round-000002" / "manifest.json").touch()
+    with pytest.raises(ConfigError, match=rf"{given}--resume \.$"):
+        check_free(".")
+
+
+def test_a_folder_is_what_its_name_leads_to_though_a_part_of_it_is_not_there_yet(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(
+        ConfigError, match=r"^out: given runs/\.\., which holds notes.txt, allowed: a new or empty folder$"
+    ):
+        check_free("runs/..")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +153,7 @@ def test_a_run_is_finished_after_the_rounds_that_it_says(tmp_path: Path) -> None
     assert is_finished(tmp_path, 5)
     assert not is_finished(tmp_path, 6), "made longer, it is not"
     found = read_environment(tmp_path)
-    assert found["run"] == "abc"
+    assert (found["run"], found["format"]) == ("abc", FORMAT)
     assert set(found["versions"]) == {"dfl_dist", "python", "torch", "numpy", "cuda"}
 
 

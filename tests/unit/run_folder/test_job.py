@@ -1,5 +1,6 @@
 """What to run and from which state: new runs, continuations, and what is refused before anything is written."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,37 @@ def test_other_ranks_hear_of_the_very_same_job(given: dict[str, Any]) -> None:
 
 
 # Going on.
+
+
+def renumber(path: Path, number: int | None) -> None:
+    """Let a run folder or a checkpoint be of another format, or of none."""
+    facts = {key: value for key, value in json.loads(path.read_text()).items() if key != "format"}
+    path.write_text(json.dumps(facts | ({} if number is None else {"format": number})))
+
+
+def test_a_folder_without_a_number_is_of_format_1_and_goes_on() -> None:
+    job = begin({"rounds": 30})
+    checkpoint_folder = save(job.folder, 10)
+    renumber(job.folder / "environment.json", None)
+    renumber(checkpoint_folder / "manifest.json", None)
+    again = begin({"resume": str(job.folder)})
+    assert again.rounds_done == 10
+    assert checkpoint.read_manifest(checkpoint_folder, {})["round"] == 10
+    assert read_environment(job.folder)["format"] == 1
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_folder_of_another_format_is_refused_in_one_line(number: int) -> None:
+    job = begin({"rounds": 30}, run_id="a job")
+    checkpoint_folder = save(job.folder, 10)
+    renumber(job.folder / "environment.json", number)
+    words = rf"resume: given {job.folder}, of format {number} \(written by dfl_dist .*\), allowed: format 1, "
+    for given in ({"resume": str(job.folder)}, {"resume": str(checkpoint_folder)}, {}):
+        with pytest.raises(ConfigError, match=words):
+            plan_job({"rounds": 30, **given}, None, "a job")
+    renumber(checkpoint_folder / "manifest.json", number)
+    with pytest.raises(ConfigError, match=rf"manifest.json is of format {number}, allowed: 1; there is none before it"):
+        checkpoint.read_manifest(checkpoint_folder, {})
 
 
 def test_a_run_goes_on_from_its_newest_complete_checkpoint_or_a_named_one() -> None:
@@ -138,11 +170,25 @@ def test_a_run_that_is_done_has_nothing_to_go_on_with_unless_it_is_made_longer()
     assert plan_job({"resume": str(job.folder), "rounds": 21}, None, None).start
 
 
+def test_a_run_that_stop_has_ended_goes_on_with_another_stop_only() -> None:
+    job = begin({"rounds": 20, "stop.patience": 2, "max_seconds": 5.0})
+    save(job.folder, 10)
+    mark_finished(job.folder, 10, "stop.patience 2 (best: 50.00% after round 5)")
+    assert is_finished(job.folder, 20)
+    for given in ({}, {"rounds": 30}):
+        with pytest.raises(ConfigError, match=r"stop.patience: given 2 .*, allowed: another value, or null"):
+            plan_job({"resume": str(job.folder), **given}, None, None)
+    plan = plan_job({"resume": str(job.folder), "stop.patience": None, "max_seconds": None}, None, None)
+    assert (plan.resolved.stop.patience, plan.resolved.max_seconds) == (None, None)
+    again = open_folder(plan, drained=False)
+    assert not is_finished(again.folder, 20)
+
+
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"resume: given .*, allowed: auto, never, or the folder of a run or of one"):
         plan_job({"resume": str(tmp_path)}, None, None)
     job = begin({})
-    with pytest.raises(ConfigError, match="has no complete checkpoint"):
+    with pytest.raises(ConfigError, match="which has no complete checkpoint, allowed: a run with one"):
         plan_job({"resume": str(job.folder)}, None, None)
     save(job.folder, 10)
     torn = save(job.folder, 20, manifest=False)
@@ -168,6 +214,17 @@ def test_the_same_job_started_again_goes_on_by_itself() -> None:
     assert plan_job({"rounds": 20, "resume": "never"}, None, "a job").start is None
     mark_finished(job.folder, 20)
     assert plan_job({"rounds": 20}, None, "another").start is None
+
+
+@pytest.mark.parametrize("out", [None, "here"])
+def test_a_second_call_of_the_same_process_is_no_second_start(out: str | None) -> None:
+    job = begin({"rounds": 20, "out": out}, run_id="a job")
+    if out is None:
+        assert plan_job({"rounds": 20}, None, "a job", begun={job.folder}).start is None
+    else:
+        with pytest.raises(ConfigError, match="out: given here, which already holds a run"):
+            plan_job({"rounds": 20, "out": out}, None, "a job", begun={job.folder})
+    assert plan_job({"rounds": 20, "out": out}, None, "a job").start is not None
 
 
 # A job that was started again in its last second.

@@ -65,18 +65,18 @@ def test_what_holds_for_every_cell(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "models"),
+    ("data", "models", "more"),
     [
-        ("mnist", {"mnist_2nn"}),
-        ("cifar10", {"cifar_cnn", "resnet18_gn"}),
-        ("cifar100", {"cifar_cnn", "resnet18_gn"}),
+        ("mnist", {"mnist_2nn"}, {"dfedsgpm"}),
+        ("cifar10", {"cifar_cnn", "resnet18_gn"}, set()),
+        ("cifar100", {"cifar_cnn", "resnet18_gn"}, set()),
     ],
 )
-def test_a_main_table_has_every_combination(data: str, models: set[str]) -> None:
+def test_a_main_table_has_every_combination(data: str, models: set[str], more: set[str]) -> None:
     found = values(f"{data}.yaml", "data.name", "algorithm", "model.name", "data.partition", "data.alpha", "seed")
     assert found == {
         (data, algorithm, model, *partition, seed)
-        for algorithm in TEN
+        for algorithm in {*TEN, *more}
         for model in models
         for partition in PARTITIONS
         for seed in SEEDS

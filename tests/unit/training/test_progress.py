@@ -62,6 +62,18 @@ def test_pace_and_time_left_are_right_from_the_first_round_on(
     ]
 
 
+def test_slow_rounds_are_told_though_there_are_many(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Progress(done=0, rounds=1000)
+    monkeypatch.setattr(progress, "time", Clock(iter([0.0, 20.0, 40.0, 60.0, 80.0])))
+    shown.start()
+    with caplog.at_level(logging.INFO):
+        for done in range(1, 5):
+            shown.show(done)
+    assert [message.split()[1] for message in caplog.messages] == ["2/1000", "4/1000"]
+
+
 class Clock:
     """A clock that is read so often."""
 

@@ -11,7 +11,7 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask
 from dfl_dist.run_folder.job import Job
 from dfl_dist.training.build import graph_schedule
-from dfl_dist.training.screen import command_to_go_on, summary, tell_graph, tell_start
+from dfl_dist.training.screen import command_to_go_on, summary, tell_graph, tell_start, telling
 
 HOSTS = ("a", "a", "a", "b")
 
@@ -115,3 +115,18 @@ def test_the_whole_command_that_goes_on_is_shown(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert command_to_go_on(tmp_path / "my runs" / "x") == command
+
+
+def test_a_script_without_logging_is_told_once_and_only_as_long_as_it_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest has some
+    log = logging.getLogger("dfl_dist.training.progress")
+    for rank, level in ((0, logging.INFO), (0, logging.INFO), (3, logging.WARNING)):
+        with telling(rank, tells=rank == 0):
+            log.info("round 1")
+            log.warning("late")
+        told = ["round 1", "late"] if level == logging.INFO else ["late"]
+        assert capsys.readouterr().err.splitlines() == [f"[rank {rank}] {line}" for line in told]
+        assert not log.isEnabledFor(logging.INFO)
+    assert not log.hasHandlers()
