@@ -188,7 +188,7 @@ def is_first(event: str) -> bool:
 
 
 def leave_together() -> None:
-    """Wait a moment for all ranks that have connected: whoever started them may end the others when the first leaves."""
+    """Wait a moment for all ranks that have connected: when the first leaves, its launcher may end the others."""
     if dist.is_initialized():
         with contextlib.suppress(RuntimeError):  # one may be gone
             work = dist.all_reduce(torch.zeros(1), async_op=True)
