@@ -14,6 +14,7 @@ from dfl_dist.config.help import help_text
 from dfl_dist.config.schema import SETTINGS
 from dfl_dist.config.shipped import find_config
 from dfl_dist.config.values import TENSORBOARD, flatten, format_value
+from dfl_dist.config.yaml_files import read_yaml
 from dfl_dist.errors import ConfigError, nearest, one_line, refusal
 
 SECTIONS = {key.split(".")[0] for key in SETTINGS if "." in key}
@@ -61,7 +62,7 @@ def read_words(words: list[str]) -> Iterator[tuple[str, str]]:
 def read_file(path: str) -> Iterator[tuple[str, Any]]:
     """The keys and values of a YAML file, the user's own or one that comes with the package."""
     try:
-        content = yaml.safe_load(find_config("config", path).read_text())
+        content = read_yaml(find_config("config", path).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config: given {path}, which cannot be read: {one_line(error)}") from error
     except yaml.YAMLError as error:

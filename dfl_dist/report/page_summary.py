@@ -110,12 +110,17 @@ def tell_what(runs: Sequence[Run], grid: Grid) -> str:
 
 
 def tell_best(grid: Grid) -> str:
-    """Which row is the best, in how many columns."""
-    best = {row: [cell for cell in cells if cell and is_best(cell)] for row, cells in grid.rows.items()}
+    """Which row is the best, in how many columns; those in which a run has no number yet do not count."""
+    columns = list(zip(*grid.rows.values(), strict=True))
+    waits = [any(cell and is_awaited(cell) for cell in cells) for cells in columns]
+    best = {
+        row: [cell for cell, open_ in zip(cells, waits, strict=True) if cell and not open_ and is_best(cell)]
+        for row, cells in grid.rows.items()
+    }
     most, of = max(map(len, best.values())), len(grid.columns)
     row, *others = [row for row, cells in best.items() if len(cells) == most]
     if not most:
-        return "not evaluated yet"
+        return "not all evaluated yet" if any(map(is_best, grid.cells)) else "not evaluated yet"
     if len(grid.rows) == 1:
         return f"mean accuracy {tell_scores(best[row])}"
     name = row.split(", ", 1)[-1] if len({row.split(", ")[0] for row in grid.rows}) == 1 else row
@@ -129,6 +134,11 @@ def tell_best(grid: Grid) -> str:
 def is_best(cell: Cell) -> bool:
     """Whether nothing in its column is better; a cell alone has no place."""
     return cell.place in (0, 1) and cell.summary.score.mean is not None
+
+
+def is_awaited(cell: Cell) -> bool:
+    """Whether it has no number yet; a run that diverged gets none."""
+    return cell.summary.score.mean is None and all(run.diverged is None for run in cell.summary.runs)
 
 
 def tell_scores(cells: Sequence[Cell]) -> str:

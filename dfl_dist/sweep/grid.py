@@ -15,6 +15,7 @@ from dfl_dist.config.parse import SECTIONS, as_word, check_key, known, type_valu
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import ask, flatten, format_value
+from dfl_dist.config.yaml_files import read_yaml
 from dfl_dist.errors import ConfigError, one_line, refusal
 from dfl_dist.models.zoo import MODELS
 from dfl_dist.training.build import graph_schedule
@@ -62,7 +63,7 @@ class Choice:
 def read_sweep(path: Path, over: Mapping[str, Any], *, out: str | None = None, ranks: int | None = None) -> Sweep:
     """The cells of a sweep file; `over` are settings that override the file's own, but not its grid's."""
     with refused_in(str(path)):
-        content = read_yaml(path)
+        content = read_content(path)
         if "grid" not in content and all(key in SETTINGS or key in SECTIONS for key in content):
             raise ConfigError(f"the settings of one run, allowed: a grid of runs (dfl-dist launch --config {path})")
         for key in content:
@@ -92,9 +93,9 @@ def refused_in(place: str) -> Iterator[None]:
         raise ConfigError(f"{place}: {error}") from error
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_content(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text())
+        content = read_yaml(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {one_line(error)}") from error
     except yaml.YAMLError as error:

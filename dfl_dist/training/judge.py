@@ -9,6 +9,7 @@ from dfl_dist.run_folder.metrics import RankReport
 CURES = "likely cures, in a new run: a smaller --local.lr or --local.clip_norm, or --local.step z"
 MASS_TOLERANCE = 1e-9  # relative; the w's are float64 and shares are exact to 1e-16
 GROWN = 100  # times the first loss: no longer a loss that training comes back from
+LARGEST_FIRST = 20.0  # a first loss beyond this has grown already: a model that knows nothing has ln(classes)
 SHOWN = 4  # clients named in a message
 
 
@@ -88,4 +89,4 @@ def describe_clients(clients: Sequence[int], owners: Sequence[int]) -> str:
 
 def has_grown(loss: float, first_loss: float) -> bool:
     """Whether a loss that is still a number has left every measure."""
-    return loss > GROWN * first_loss
+    return loss > GROWN * min(first_loss, LARGEST_FIRST)

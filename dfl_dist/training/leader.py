@@ -213,8 +213,8 @@ class Leader:
     def _warn_of_divergence(self, line: Mapping[str, Any]) -> None:
         """Say once that a loss which is still a number has left every measure."""
         loss = line["train_loss"]
+        before = f" and was {self.first_loss:.3g} at first" if self.first_loss else ""
         self.first_loss = self.first_loss or loss
         if not self.warned and has_grown(loss, self.first_loss):
-            text = "round %d: the loss is %.3g and was %.3g at first; %s"
-            log.warning(text, line["round"] + 1, loss, self.first_loss, CURES)
+            log.warning("round %d: the loss is %.3g%s; %s", line["round"] + 1, loss, before, CURES)
             self.warned = True

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dfl_dist.config.schema import Config
+from dfl_dist.config.meaning import means_something
+from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.data.partition import distances
 from dfl_dist.distributed.world import World
 from dfl_dist.run_folder.job import Job
@@ -142,6 +144,13 @@ def tell_start(job: Job, backend: str, places: Sequence[tuple[str, str]], parame
         log.info("goes on after %s in %s; anything recorded later is dropped", count(job.rounds_done, "round"), shown)
     else:
         log.info("run folder: %s", shown)
+    if idle := without_effect(config, job.asked):
+        log.info("without effect here: %s", ", ".join(idle))
+
+
+def without_effect(config: Config, asked: Mapping[str, Any]) -> list[str]:
+    """The settings that were asked for and change nothing, given the others."""
+    return [key for key, value in asked.items() if value != SETTINGS[key].default and not means_something(config, key)]
 
 
 def tell_graph(config: Config, schedule: Schedule) -> None:

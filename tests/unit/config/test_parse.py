@@ -29,6 +29,7 @@ from dfl_dist.topology.kinds import KINDS
         ("out: ''", "out: given nothing, allowed: text | null"),
         ("", "config: given FILE, which is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
         ("- 4", "config: given FILE, which is empty or no mapping, allowed: YAML such as local: {rho: 0.2}"),
+        ("rounds: 3\nseed: 1\nrounds: 4", "config: given FILE, which is no YAML: rounds stands there twice in"),
         ("local: {rho: 0.2", "config: given FILE, which is no YAML: while parsing a flow mapping"),
         (
             "grid: {seed: [0, 1]}",

@@ -252,6 +252,8 @@ def test_who_is_best_is_said_of_what_is_there(tmp_path: Path, partitions: list[P
     assert headline(page_of(*tied)) == f"{said} over 1 seed"
     young = [write_run(tmp_path / f"young-{seed}", [None], seed=seed) for seed in (0, 1)]
     assert headline(page_of(*young)) == "DFedSGPSM, 2 runs on digits: not evaluated yet"
+    first = write_run(tmp_path / "first", [0.5], algorithm="osgp", rounds=1)
+    assert headline(page_of(*young, first)) == "2 methods, 3 runs on digits: not all evaluated yet"
 
 
 def test_what_all_runs_have_in_common_is_said_once(partitions: list[Path]) -> None:

@@ -104,6 +104,7 @@ def test_shares_are_disjoint_and_together_everything(tmp_path: Path, of: int) ->
         ("", "empty or no mapping, allowed: YAML with out, ranks, settings, grid"),
         ("rounds: 4\nlocal: {rho: 0.2}", "the settings of one run, allowed: a grid of runs (dfl-dist launch --config"),
         ("ranks: {", "no YAML: ParserError"),
+        ("grid: {seed: [0], seed: [1]}", "no YAML: MarkedYAMLError: seed stands there twice in"),
         ("ranks: 2\ngrids: {seed: [0]}", "key: given grids, allowed: out, ranks, settings, grid"),
         ("ranks: 2\nrounds: 4\ngrid: {seed: [0]}", "key: given rounds, allowed: out, ranks, settings, grid; settings"),
         ("grid: {seed: [0]}", "ranks: given nothing, allowed: a whole number, 1 or more, here or with --ranks"),

@@ -98,3 +98,4 @@ def test_ranks_that_ask_for_a_stop_are_named() -> None:
 def test_a_loss_has_grown_when_training_does_not_come_back_from_it() -> None:
     assert has_grown(2.5 * GROWN, 2.0)
     assert not has_grown(2.0 * GROWN, 2.0)
+    assert has_grown(1e9, 1e9), "also one that has at first"

@@ -40,6 +40,14 @@ def test_devices_and_backend_are_told_once(
         assert part in message
 
 
+def test_settings_that_change_nothing_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    asked = ask({"num_clients": 4, "data.partition": "iid", "data.alpha": 0.1, "graph.kind": "ring", "local.rho": 0.1})
+    job = Job(asked, resolve(asked), None, token="t", start_id="s", folder=Path("runs/x"), checkpoint=None)
+    with caplog.at_level(logging.INFO):
+        tell_start(job, "gloo", [("host-a", "cpu")], 100)
+    assert caplog.messages[-1] == "without effect here: data.alpha"
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [
