@@ -129,6 +129,7 @@ def test_a_script_without_logging_is_told_once_and_only_as_long_as_it_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest has some
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)  # as Python has it
     log = logging.getLogger("dfl_dist.training.progress")
     for rank, level in ((0, logging.INFO), (0, logging.INFO), (3, logging.WARNING)):
         with telling(rank, tells=rank == 0):
