@@ -1,5 +1,12 @@
 """Asymmetric decentralized federated learning: one process per client, push-sum over directed graphs."""
 
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036 - whoever has an older one is told so before it stumbles over the code
+    version = ".".join(map(str, sys.version_info[:3]))
+    print(f"dfl_dist: needs Python 3.10 or newer, given {version} ({sys.executable})", file=sys.stderr)
+    sys.exit(2)
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -71,6 +71,12 @@ def refusal(
     return ConfigError(text, public)
 
 
+def not_installed(error: ModuleNotFoundError) -> ConfigError:
+    """What to do where this is not the Python that the project was installed for."""
+    ways = "source .venv/bin/activate, which ./launch/local.sh makes, or pip install the project"
+    return ConfigError(f"{error.name}: not installed for {sys.executable}, allowed: {ways}")
+
+
 def reasons(error: BaseException) -> tuple[str, str]:
     """An exception in one line: with its text, and what may leave this host, its type."""
     return one_line(error), type(error).__name__

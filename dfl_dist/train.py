@@ -6,16 +6,9 @@ call is the function `dfl_dist.train`.
 
 import sys
 
+from dfl_dist.errors import not_installed
 from dfl_dist.signals import ignore_signals, take_over
 from dfl_dist.text import show_life
-
-
-def tell_missing(error: ModuleNotFoundError) -> int:
-    """Say that this is not the Python that the project was installed for; the exit code of a mistake."""
-    ways = "source .venv/bin/activate, which ./launch/local.sh makes, or pip install the project"
-    print(f"dfl_dist: {error.name}: not installed for {sys.executable}, allowed: {ways}", file=sys.stderr)
-    return 2
-
 
 if __name__ == "__main__":
     take_over()  # before anything that takes long to import
@@ -24,7 +17,8 @@ if __name__ == "__main__":
     try:
         from dfl_dist.training.main import main
     except ModuleNotFoundError as error:
-        sys.exit(tell_missing(error))
+        print(f"dfl_dist: {not_installed(error)}", file=sys.stderr)
+        sys.exit(2)
     code = main()
     ignore_signals()  # what is left is to leave
     sys.exit(code)

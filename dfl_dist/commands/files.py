@@ -7,20 +7,12 @@ from pathlib import Path
 from dfl_dist.commands.options import split
 from dfl_dist.config.shipped import FILES
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.text import format_table
-
-HELP = """usage: dfl-dist files [NAME ... [--to FOLDER]]
-
-Configs and launch scripts that come with the package. Without a name: what there is. With names of files or folders,
-such as launch/slurm or configs/paper/mnist.yaml: copies them into this folder, or into --to FOLDER, each under its own
-path. A file that is there already is never overwritten.
-
---config and dfl-dist sweep find configs by name, without a copy: --config quickstart, dfl-dist sweep paper/mnist."""
+from dfl_dist.text import format_table, help_page
 
 
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
-        print(HELP)
+        print(help_text())
         return 0
     words = split(argv, {"to": "the folder to copy into"})
     if words.settings:
@@ -30,6 +22,17 @@ def main(argv: list[str]) -> int:
         return 0
     copy(words.plain, Path(words.own.get("to", ".")))
     return 0
+
+
+def help_text() -> str:
+    return help_page(
+        "usage: dfl-dist files [NAME ... [--to FOLDER]]",
+        "Configs and launch scripts that come with the package. Without a name: what there is. With names of files or "
+        "folders, such as launch/slurm or configs/paper/mnist.yaml: copies them into this folder, or into --to FOLDER, "
+        "each under its own path. A file that is there already is never overwritten.",
+        "--config and dfl-dist sweep find configs by name, without a copy: --config quickstart, dfl-dist sweep "
+        "paper/mnist.",
+    )
 
 
 def shipped() -> list[str]:

@@ -16,7 +16,7 @@ from dfl_dist.launcher.jobs import TRAINER, Program
 from dfl_dist.launcher.launch import Hosts, Launch, check_folder, find_place, make_folder, report, run
 from dfl_dist.run_folder import status
 from dfl_dist.signals import signals_caught
-from dfl_dist.text import count, format_table
+from dfl_dist.text import count, help_page
 
 OPTIONS = {
     "ranks": "processes on this host, -n for short (default: 8 on one host; on several one per GPU, or one per core)",
@@ -71,21 +71,14 @@ def show(launch: Launch) -> int:
 
 
 def help_text() -> str:
-    return "\n".join(
-        [
-            "usage: dfl-dist launch [--OPTION VALUE ...] [--doctor | --dry-run] [--KEY VALUE ...]",
-            "",
-            "Train on one host or on several: the same command on each, except for --host. A rank that fails, is",
-            "killed or hangs causes a restart from the newest checkpoint; a mistake in the settings does not.",
-            "Ctrl-C and SIGTERM end the run after its round, with a checkpoint; a second Ctrl-C ends it at once.",
-            "",
-            format_table(
-                ["  --doctor", "do not train: check all hosts and the network between them"],
-                [["  --dry-run", DRY_RUN], *([f"  --{key} V", text] for key, text in OPTIONS.items())],
-            ),
-            "",
-            "Settings of the run follow: --algorithm dfedsam --rounds 100; python -m dfl_dist.train --help lists them.",
-        ]
+    flags = {"--doctor": "do not train: check all hosts and the network between them", "--dry-run": DRY_RUN}
+    return help_page(
+        "usage: dfl-dist launch [--OPTION VALUE ...] [--doctor | --dry-run] [--KEY VALUE ...]",
+        "Train on one host or on several: the same command on each, except for --host. A rank that fails, is killed "
+        "or hangs causes a restart from the newest checkpoint; a mistake in the settings does not. Ctrl-C and SIGTERM "
+        "end the run after its round, with a checkpoint; a second Ctrl-C ends it at once.",
+        flags | {f"--{key} V": text for key, text in OPTIONS.items()},
+        "Settings of the run follow: --algorithm dfedsam --rounds 100; dfl-dist train --help lists them.",
     )
 
 

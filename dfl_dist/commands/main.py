@@ -5,13 +5,20 @@ import os
 import sys
 
 from dfl_dist import __version__
-from dfl_dist.errors import ConfigError, refusal
+from dfl_dist.errors import ConfigError, not_installed, refusal
 from dfl_dist.signals import ending_quietly, require_linux
-from dfl_dist.text import show_life
+from dfl_dist.text import help_page, show_life
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # else numpy starts threads, and cannot be forked
 QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns of every address without a name
-SLOW_TO_START = ("launch", "sweep", "train")  # a second or two, until there is something to tell
+SLOW_TO_START = (
+    "doctor",
+    "launch",
+    "partition",
+    "sweep",
+    "topology",
+    "train",
+)  # a second or two, until there is something to tell
 COMMANDS = {  # where its function `main` is, and what it is for
     "algorithms": ("algorithms", "the methods and the settings each stands for"),
     "doctor": (
@@ -52,7 +59,11 @@ def main(argv: list[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # import paths such as my_project.sets:load mean what they mean to the trainer
         module, _ = COMMANDS[name]
         with ending_quietly("dfl-dist"):
-            code: int = importlib.import_module(f"dfl_dist.commands.{module}").main(arguments)
+            try:
+                command = importlib.import_module(f"dfl_dist.commands.{module}").main
+            except ModuleNotFoundError as error:
+                raise not_installed(error) from error
+            code: int = command(arguments)
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
@@ -64,12 +75,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def help_text() -> str:
-    return "\n".join(
-        [
-            "usage: dfl-dist NAME [options]",
-            "",
-            *(f"  {command:<12} {text}" for command, (_, text) in COMMANDS.items()),
-            "",
-            "Settings of a run: dfl-dist train --help; torchrun --nproc_per_node=8 -m dfl_dist.train takes the same.",
-        ]
+    return help_page(
+        "usage: dfl-dist NAME [options]",
+        {command: text for command, (_, text) in COMMANDS.items()},
+        "Settings of a run: dfl-dist train --help; torchrun --nproc_per_node=8 -m dfl_dist.train takes the same.",
     )

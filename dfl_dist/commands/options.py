@@ -9,7 +9,6 @@ from pathlib import Path
 from dfl_dist.config.help import fill_names
 from dfl_dist.config.schema import SETTINGS
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.text import format_table
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,9 @@ def split(argv: Sequence[str], options: Mapping[str, str], flags: Sequence[str] 
     return found
 
 
-def settings_help(keys: Sequence[str]) -> str:
-    """The help of some settings of a run."""
-    first, *others = [[f"  --{key} V", fill_names(SETTINGS[key].help)] for key in keys]
-    return format_table(first, others)
+def settings_help(keys: Sequence[str]) -> dict[str, str]:
+    """Some settings of a run, as options, and what each is for."""
+    return {f"--{key} V": fill_names(SETTINGS[key].help) for key in keys}
 
 
 def check_picture(path: Path) -> None:

@@ -10,7 +10,7 @@ from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.report import records, text
 from dfl_dist.report.groups import Group, group_runs
 from dfl_dist.report.read import find_runs, read_run
-from dfl_dist.text import format_table
+from dfl_dist.text import help_page
 
 STDOUT = "-"
 FORMATS = ("png", "svg")
@@ -50,20 +50,13 @@ def main(argv: list[str]) -> int:
 
 
 def help_text() -> str:
-    options = [[f"  --{name} {shape}", meaning] for name, (shape, meaning) in OPTIONS.items()]
-    columns = [[f"  {name}", meaning] for name, meaning in text.MEANING.items()]
-    return "\n".join(
-        [
-            "usage: dfl-dist report FOLDER ... [--OPTION VALUE ...]",
-            "",
-            "What runs have reached, from their folders, or the folder they are in. Without options a table: one row",
-            "per run, or one for all runs that differ in nothing but their seed.",
-            "",
-            format_table(options[0], options[1:]),
-            "",
-            "The columns of the table:",
-            format_table(columns[0], columns[1:]),
-        ]
+    return help_page(
+        "usage: dfl-dist report FOLDER ... [--OPTION VALUE ...]",
+        "What runs have reached, from their folders, or the folder they are in. Without options a table: one row per "
+        "run, or one for all runs that differ in nothing but their seed.",
+        {f"--{name} {shape}": meaning for name, (shape, meaning) in OPTIONS.items()},
+        "The columns of the table:",
+        text.MEANING,
     )
 
 

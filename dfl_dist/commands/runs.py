@@ -6,22 +6,15 @@ from pathlib import Path
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.report.read import Run, find_runs, is_run, read_run
 from dfl_dist.report.states import accuracy_of, changed_s, format_age, progress_of, state_of
-from dfl_dist.text import format_table
+from dfl_dist.text import format_table, help_page
 
 DEFAULT = "runs"
 HEAD = ("run", "state", "method", "data", "clients", "rounds", "accuracy", "last change")
-HELP = """usage: dfl-dist runs [FOLDER ...]
-
-The runs in runs/, or in these folders, and in the sweeps there, the newest last; also those that are running.
-
-  state        finished; running; diverged; unfinished: stopped or broken off, --resume goes on
-  accuracy     of the mean model, the last one that was evaluated
-  last change  how long ago something was recorded"""
 
 
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
-        print(HELP)
+        print(help_text())
         return 0
     for word in argv:
         if word.startswith("-"):
@@ -38,6 +31,18 @@ def main(argv: list[str]) -> int:
     for problem in problems:
         print(f"dfl-dist: {problem}", file=sys.stderr)
     return 2 if problems else 0
+
+
+def help_text() -> str:
+    return help_page(
+        "usage: dfl-dist runs [FOLDER ...]",
+        "The runs in runs/, or in these folders, and in the sweeps there, the newest last; those too that are running.",
+        {
+            "state": "finished; running; diverged; unfinished: stopped or broken off, --resume goes on",
+            "accuracy": "of the mean model, the last one that was evaluated",
+            "last change": "how long ago something was recorded",
+        },
+    )
 
 
 def look_into(folder: Path) -> list[Path]:

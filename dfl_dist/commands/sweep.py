@@ -17,7 +17,7 @@ from dfl_dist.sweep.cells import Place, State, find_state, rounds_recorded
 from dfl_dist.sweep.grid import OF_THE_SWEEP, Cell, Sweep, read_sweep
 from dfl_dist.sweep.page import GridPage
 from dfl_dist.sweep.work import Work, pick
-from dfl_dist.text import format_table
+from dfl_dist.text import help_page
 
 OPTIONS = {
     "ranks": "processes that each run is divided over (default: the file's)",
@@ -67,23 +67,16 @@ def read(words: Words) -> Sweep:
 
 
 def help_text() -> str:
-    return "\n".join(
-        [
-            "usage: dfl-dist sweep FILE|NAME [--ranks N] [--out FOLDER] [--jobs N|auto] [--only K/N] [--cells PATTERN] "
-            "[--dry-run] [--KEY VALUE ...]",
-            "",
-            "The runs of a grid, one after the other or --jobs at a time, each on several ranks and in its own folder.",
-            "Finished ones are skipped, interrupted ones resumed; one that fails does not stop the rest. Started",
-            "again, it goes on. Results do not depend on --jobs, not by a bit; only the seconds do. After each run,",
-            "report.html in the folder of the grid compares all that have been done.",
-            "",
-            format_table(
-                ["  --dry-run", "print the command of each cell, and what there is to do"],
-                [[f"  --{key} V", text] for key, text in OPTIONS.items()],
-            ),
-            "",
-            "Any setting of a run that the grid does not set may follow, for all cells: --rounds 5 --data.root /data.",
-        ]
+    return help_page(
+        "usage: dfl-dist sweep FILE|NAME [--ranks N] [--out FOLDER] [--jobs N|auto] [--only K/N] [--cells PATTERN] "
+        "[--dry-run] [--KEY VALUE ...]",
+        "The runs of a grid, one after the other or --jobs at a time, each on several ranks and in its own folder. "
+        "Finished ones are skipped, interrupted ones resumed; one that fails does not stop the rest. Started again, "
+        "it goes on. Results do not depend on --jobs, not by a bit; only the seconds do. After each run, report.html "
+        "in the folder of the grid compares all that have been done.",
+        {"--dry-run": "print the command of each cell, and what there is to do"}
+        | {f"--{key} V": text for key, text in OPTIONS.items()},
+        "Any setting of a run that the grid does not set may follow, for all cells: --rounds 5 --data.root /data.",
     )
 
 

@@ -3,13 +3,17 @@
 from dfl_dist.commands import launch
 from dfl_dist.config.help import help_text
 from dfl_dist.signals import ignore_signals, take_over
+from dfl_dist.text import help_page
 
-USAGE = "dfl-dist train: in one process; dfl-dist train -n RANKS, with the options of dfl-dist launch: on so many"
+FORMS = {
+    "dfl-dist train": "in this process, which hosts all clients",
+    "dfl-dist train -n RANKS": "on so many ranks, with the options of dfl-dist launch",
+}
 
 
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
-        print(f"{USAGE}\n\n{help_text()}")
+        print(help_page(FORMS), help_text(), sep="\n\n")
         return 0
     if any(word.partition("=")[0] in ("-n", "--ranks") for word in argv):
         return launch.main(argv)

@@ -10,6 +10,7 @@ from dfl_dist.errors import refusal
 from dfl_dist.report.follow import Followed
 from dfl_dist.report.live import Board, follow, serving
 from dfl_dist.sweep.locks import read_holder, started_at
+from dfl_dist.text import help_page
 
 DEFAULT = "runs/latest"
 WANTED = f"the folder of a run, such as {DEFAULT}, or of several"
@@ -40,17 +41,12 @@ def main(argv: list[str]) -> int:
 
 
 def help_text() -> str:
-    return "\n".join(
-        [
-            "usage: dfl-dist watch [RUN|SWEEP] [--port N]",
-            "",
-            f"The report of a run, or of the runs in a folder, as a page that follows them (default: {DEFAULT}): a",
-            "browser on this host shows each round as soon as it is recorded. Ends with the runs, and exit code 0, or",
-            "by Ctrl-C, with 130; the runs take no notice. From another host: --port 8000, and there",
-            "ssh -L 8000:127.0.0.1:8000 HOST.",
-            "",
-            f"  --port N  {OPTIONS['port']}",
-        ]
+    return help_page(
+        "usage: dfl-dist watch [RUN|SWEEP] [--port N]",
+        f"The report of a run, or of the runs in a folder, as a page that follows them (default: {DEFAULT}): a browser "
+        "on this host shows each round as soon as it is recorded. Ends with the runs, and exit code 0, or by Ctrl-C, "
+        "with 130; the runs take no notice. From another host: --port 8000, and there ssh -L 8000:127.0.0.1:8000 HOST.",
+        {"--port N": OPTIONS["port"]},
     )
 
 

@@ -1,10 +1,10 @@
 """The help of the settings: section by section, wrapped to the terminal."""
 
-import shutil
 import textwrap
 from collections.abc import Iterator
 
 from dfl_dist.config.schema import SETTINGS, Setting
+from dfl_dist.text import prose_width, wrap
 
 USAGE = "usage: torchrun --nproc_per_node=N -m dfl_dist.train [--config FILE] [--dry-run] [--KEY VALUE ...]"
 ABOUT = "Train one model across many clients that have no server (DFedSGPSM and its family)."
@@ -21,19 +21,17 @@ TITLES = {
     "checkpoint": "Checkpoints",
     "stop": "Early stopping",
 }
-INDENT, WIDEST = 6, 110  # a longer line is hard to read, however wide the terminal is
+INDENT = 6
 
 
 def help_text() -> str:
     """Every setting with what it is for, what is allowed and its default."""
-    width = min(WIDEST, shutil.get_terminal_size((100, 24)).columns - 1)
-    parts = [USAGE, "", *textwrap.wrap(ABOUT, width), "", "  --config FILE", *entry(CONFIG, width)]
-    parts += ["  --dry-run", *entry(DRY_RUN, width)]
+    parts = [wrap(USAGE), "", wrap(ABOUT), "", "  --config FILE", entry(CONFIG), "  --dry-run", entry(DRY_RUN)]
     for title, settings in sections():
         parts += ["", f"{title}:"]
         for spec in settings:
-            parts += [f"  --{spec.key} V", *entry(help_line(spec), width)]
-    return "\n".join([*parts, "", *textwrap.wrap(NULLS, width)])
+            parts += [f"  --{spec.key} V", entry(help_line(spec))]
+    return "\n".join([*parts, "", wrap(NULLS)])
 
 
 def sections() -> Iterator[tuple[str, list[Setting]]]:
@@ -42,9 +40,9 @@ def sections() -> Iterator[tuple[str, list[Setting]]]:
         yield title, [spec for key, spec in SETTINGS.items() if key.rpartition(".")[0] == section]
 
 
-def entry(text: str, width: int) -> list[str]:
+def entry(text: str) -> str:
     margin = " " * INDENT
-    return textwrap.wrap(text, width, initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
+    return textwrap.fill(text, prose_width(), initial_indent=margin, subsequent_indent=margin, break_on_hyphens=False)
 
 
 def help_line(spec: Setting) -> str:

@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "sweep": BELOW_SWEEP,
     "commands": BELOW_SWEEP | {"sweep"},
     "dfl_dist": {"errors", "run_folder", "training"},
-    "train": {"signals", "text", "training"},
+    "train": {"errors", "signals", "text", "training"},
     "__main__": {"commands"},
 }
 MAY_DISTRIBUTE = {"distributed", "launcher"}  # import torch.distributed

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dfl_dist
 
 SOURCES = sorted(Path(dfl_dist.__file__).parent.rglob("*.py"))
@@ -34,15 +36,25 @@ def test_importing_the_package_leaves_torch_out() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_a_python_without_the_environment_is_told_how_to_get_it() -> None:
+@pytest.mark.parametrize("module", ["dfl_dist.train", "dfl_dist"])
+def test_a_python_without_the_environment_is_told_how_to_get_it(module: str) -> None:
     """Without the packages that the project was installed with: one line and exit code 2."""
     root = Path(dfl_dist.__file__).parents[1]
-    command = [sys.executable, "-S", "-m", "dfl_dist.train", "--rounds", "2"]
+    command = [sys.executable, "-S", "-m", module, *(["runs"] if module == "dfl_dist" else ["--rounds", "2"])]
     done = subprocess.run(command, cwd=root, env={}, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     line, *more = done.stderr.splitlines()
     assert not more
-    assert re.match(r"dfl_dist: (torch|numpy|yaml): not installed for .*, allowed: source \.venv/bin/activate", line)
+    assert re.match(r"dfl.dist: (torch|numpy|yaml): not installed for .*, allowed: source \.venv/bin/activate", line)
+
+
+def test_an_older_python_is_told_which_one_it_takes() -> None:
+    root = Path(dfl_dist.__file__).parents[1]
+    code = "import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_module('dfl_dist.train')"
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, cwd=root, env={}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"dfl_dist: needs Python 3\.10 or newer, given 3\.9\.18 \(.*\)\n", done.stderr)
 
 
 def test_no_assert_does_something() -> None:

@@ -18,19 +18,13 @@ from dfl_dist.distributed.world import World
 from dfl_dist.errors import PeerError, refusal
 from dfl_dist.run_folder import status
 from dfl_dist.run_folder.status import Status
+from dfl_dist.text import help_page
 from dfl_dist.training.screen import set_up_logging
-
-USAGE = """\
-usage: dfl-dist doctor                                                   this machine
-       dfl-dist launch --doctor [-n RANKS]                               and the network between its ranks
-       dfl-dist launch --doctor --head ADDRESS --hosts N --host K        all hosts; start it on each of them
-
-Each line is ok, warning or failed, and says what to do. The exit code is 1 where something failed."""
 
 
 def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
-        print(USAGE)
+        print(help_text())
         return 0
     if argv:
         raise refusal("doctor", argv[0], "nothing; --help shows how to check several hosts")
@@ -40,6 +34,18 @@ def main(argv: list[str]) -> int:
     findings = examine(world)
     print_findings("this machine", findings)
     return print_summary(findings)
+
+
+def help_text() -> str:
+    return help_page(
+        "usage: dfl-dist doctor",
+        "This machine; beside it there are",
+        {
+            "dfl-dist launch --doctor [-n RANKS]": "this machine, and the network between its ranks",
+            "dfl-dist launch --doctor --head ADDRESS --hosts N --host K": "all hosts: start it on each of them",
+        },
+        "Each line is ok, warning or failed, and says what to do. The exit code is 1 where something failed.",
+    )
 
 
 def examine_as_rank(world: World) -> int:

@@ -11,7 +11,7 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import ask
 from dfl_dist.data.partition import counts
-from dfl_dist.text import count, format_table
+from dfl_dist.text import count, format_table, help_page
 from dfl_dist.training.build import load_dataset, make_partition
 from dfl_dist.training.screen import describe_shares
 
@@ -44,22 +44,17 @@ def main(argv: list[str]) -> int:
 
 
 def help_text() -> str:
-    own = [
-        ["  --plot FILE", OPTIONS["plot"]],
-        ["  --all", f"every count, also of more than {MOST_CLIENTS} clients or {MOST_CLASSES} classes"],
-        ["  --config FILE", "a YAML file of settings"],
-    ]
-    return "\n".join(
-        [
-            "usage: dfl-dist partition [--plot FILE] [--all] [--KEY VALUE ...]",
-            "",
-            "Which client has how many samples of which class: exactly as in a run with these settings.",
-            "",
-            format_table(own[0], own[1:]),
-            "",
-            "All settings of a run may be given; these matter here:",
-            settings_help(USEFUL),
-        ]
+    own = {
+        "--plot FILE": OPTIONS["plot"],
+        "--all": f"every count, also of more than {MOST_CLIENTS} clients or {MOST_CLASSES} classes",
+        "--config FILE": "a YAML file of settings",
+    }
+    return help_page(
+        "usage: dfl-dist partition [--plot FILE] [--all] [--KEY VALUE ...]",
+        "Which client has how many samples of which class: exactly as in a run with these settings.",
+        own,
+        "All settings of a run may be given; these matter here:",
+        settings_help(USEFUL),
     )
 
 

@@ -14,7 +14,7 @@ from dfl_dist.config.parse import parse
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.distributed.frames import FrameFormat
 from dfl_dist.errors import refusal
-from dfl_dist.text import count, format_bytes, format_table
+from dfl_dist.text import count, format_bytes, format_table, help_page
 from dfl_dist.topology.kinds import KINDS
 from dfl_dist.training.build import graph_schedule
 
@@ -72,22 +72,13 @@ def main(argv: list[str]) -> int:
 
 def help_text() -> str:
     kinds = ", ".join(name for name, kind in KINDS.items() if not kind.is_server)
-    return "\n".join(
-        [
-            "usage: dfl-dist topology [KIND ...] [--plot FILE] [--round T] [--parameters D] [--KEY VALUE ...]",
-            "",
-            "What graphs do to averaging and to the network, without training; several are compared.",
-            "",
-            f"KIND: {kinds} (default: that of the settings)",
-            "",
-            format_table(
-                ["  --config FILE", "a YAML file of settings"],
-                [[f"  --{key} V", text] for key, text in OPTIONS.items()],
-            ),
-            "",
-            f"All settings of a run may be given; these matter here (rounds: {ROUNDS} if not given):",
-            settings_help(USEFUL),
-        ]
+    return help_page(
+        "usage: dfl-dist topology [KIND ...] [--plot FILE] [--round T] [--parameters D] [--KEY VALUE ...]",
+        "What graphs do to averaging and to the network, without training; several are compared.",
+        f"KIND: {kinds} (default: that of the settings)",
+        {"--config FILE": "a YAML file of settings"} | {f"--{key} V": text for key, text in OPTIONS.items()},
+        f"All settings of a run may be given; these matter here (rounds: {ROUNDS} if not given):",
+        settings_help(USEFUL),
     )
 
 

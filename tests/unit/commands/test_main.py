@@ -19,9 +19,14 @@ def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_its_help(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_every_command_has_its_help_as_wide_as_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([name, "--help"]) == 0
-    assert f"dfl-dist {name}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"dfl-dist {name}" in out
+    assert max(map(len, out.splitlines())) < 80
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
