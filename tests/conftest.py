@@ -1,6 +1,7 @@
 """Settings for all tests, and the real data sets where there are any."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 # Machines are noisy: how long an example takes says nothing.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# In the background of a script Ctrl-C is ignored, also by what tests start: they press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a test needs is seen by the fixtures that it uses, and told by a mark.
 MARKS = {"asked_for": "cluster", "browser": "browser", "real_data": "real_data"}
