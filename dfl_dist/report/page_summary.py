@@ -62,10 +62,10 @@ def describe_state(run: Run) -> dict[str, str]:
     rounds, asked = len(run.lines), run.config.rounds
     if run.diverged is not None:
         return {"tone": "bad", "text": f"diverged in round {run.diverged} of {asked}"}
-    if rounds >= asked:
-        return {"tone": "good", "text": f"finished, {count(rounds, 'round')}"}
-    if run.ended_by:
+    if run.is_finished and run.ended_by:
         return {"tone": "good", "text": f"finished by {run.ended_by}, {rounds} of {asked} rounds"}
+    if run.is_finished:
+        return {"tone": "good", "text": f"finished, {count(rounds, 'round')}"}
     if not rounds:
         return {"tone": "open", "text": "no round recorded yet"}
     ended = run.environment().get("finished_after") == rounds

@@ -10,7 +10,7 @@ from dfl_dist.config.schema import Config
 from dfl_dist.config.values import Asked, load_asked, load_resolved, values_of
 from dfl_dist.errors import refusal
 from dfl_dist.formats import FORMAT, described, format_of
-from dfl_dist.run_folder.files import read_json, read_lines
+from dfl_dist.run_folder.files import ENDED_BY, read_json, read_lines, says_finished
 from dfl_dist.run_folder.metrics import METRICS
 
 MUST_BE_FINITE = [key for key, metric in METRICS.items() if metric.must_be_finite]
@@ -57,8 +57,13 @@ class Run:
     @cached_property
     def ended_by(self) -> str | None:
         """The setting of `stop` by which the run is finished before its last round, if so."""
-        found: str | None = self.environment().get("ended_by")
+        found: str | None = self.environment().get(ENDED_BY)
         return found
+
+    @cached_property
+    def is_finished(self) -> bool:
+        """Whether it has done all that it was to do, and its results were written."""
+        return says_finished(self.environment(), self.config.rounds)
 
     def classes(self) -> Classes | None:
         """Who holds which classes, if the run has written it down."""

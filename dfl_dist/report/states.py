@@ -14,12 +14,11 @@ UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 def state_of(run: Run) -> str:
     """One word."""
-    environment = run.environment()
-    if environment.get("finished_after") == run.config.rounds or run.ended_by:
+    if run.is_finished:
         return FINISHED
     if run.diverged is not None:
         return DIVERGED
-    return RUNNING if is_running(environment.get("leader"), changed_s(run.folder)) else UNFINISHED
+    return RUNNING if is_running(run.environment().get("leader"), changed_s(run.folder)) else UNFINISHED
 
 
 def is_running(leader: object, changed_s: float) -> bool:

@@ -52,7 +52,7 @@ class Summary:
 
     @property
     def finished(self) -> bool:
-        return all(is_finished(run) for run in self.runs)
+        return all(run.is_finished for run in self.runs)
 
     @property
     def left_out(self) -> list[Run]:
@@ -94,18 +94,13 @@ def one_per_seed(group: Group) -> list[Run]:
     return list(kept.values())
 
 
-def is_finished(run: Run) -> bool:
-    """Whether it has done all that it was to do."""
-    return bool(run.ended_by) or len(run.lines) >= run.config.rounds
-
-
 def drawn_runs(group: Group) -> list[Run]:
     """The runs of a curve: those of the seeds that came to their end; where none has, all of them.
 
     Else a curve would shrink to the first round whenever another seed begins.
     """
     counted = one_per_seed(group)
-    return [run for run in counted if is_finished(run) or run.diverged is not None] or counted
+    return [run for run in counted if run.is_finished or run.diverged is not None] or counted
 
 
 def mean_curve(group: Group, axis: Axis, key: str) -> MeanCurve:

@@ -18,7 +18,7 @@ UNFINISHED = "†"
 MEANING = {
     "algorithm": "the method, and beside it the settings in which the runs differ",
     "seeds": "runs that differ in nothing but the seed: numbers are their mean ± sample standard deviation",
-    "rounds": "done/asked; fewest–most where the seeds have not done the same; whether the loss diverged",
+    "rounds": "done/asked; fewest–most where the seeds have not done the same; what diverged or is not finished",
     **{row.column.format(unit="MB", target="ACC"): row.meaning for row in MEASURES.values() if row.column},
     NOTHING: "not known (yet), not finite, or a setting that means nothing there; (2/3): two of three seeds have it",
 }
@@ -91,11 +91,14 @@ def tell_key(group: Group, key: str) -> tuple[str, str]:
 
 
 def tell_rounds(summary: Summary) -> str:
-    """Rounds done of those asked, and whether a run diverged."""
+    """Rounds done of those asked, and how many runs diverged or are not finished."""
     done = sorted({len(run.lines) for run in summary.runs})
-    diverged, all_of = sum(run.diverged is not None for run in summary.runs), len(summary.runs)
-    fault = f", {'' if diverged == all_of else f'{diverged} of {all_of} '}diverged" if diverged else ""
-    return f"{'–'.join(map(str, dict.fromkeys((done[0], done[-1]))))}/{summary.runs[0].config.rounds}{fault}"
+    rounds = f"{'–'.join(map(str, dict.fromkeys((done[0], done[-1]))))}/{summary.runs[0].config.rounds}"
+    all_of, diverged = len(summary.runs), sum(run.diverged is not None for run in summary.runs)
+    unfinished = sum(run.diverged is None and not run.is_finished for run in summary.runs)
+    faults = {"diverged": diverged, "unfinished": unfinished}
+    told = [word if number == all_of else f"{number} of {all_of} {word}" for word, number in faults.items() if number]
+    return ", ".join([rounds, *told])
 
 
 def tell_column(
@@ -220,7 +223,7 @@ def caption(grid: Grid, second: str) -> str:
     ranked = (
         f" The best of each column is in bold, the second best {second}." if any(c.place for c in grid.cells) else ""
     )
-    open_ends = "" if all(cell.complete for cell in grid.cells) else f" {UNFINISHED} not all runs have done all rounds."
+    open_ends = "" if all(cell.complete for cell in grid.cells) else f" {UNFINISHED} not all runs are finished."
     return f"Test accuracy (%) of the mean model after {after}, {what}.{ranked}{open_ends}"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+ENDED_BY = "ended_by"  # in environment.json: the setting of `stop` by which a run is finished
+
 
 def json_safe(line: Mapping[str, Any]) -> dict[str, Any]:
     """A line as JSON can say it: null for what is not finite."""
@@ -60,6 +62,14 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def says_finished(facts: Mapping[str, Any], rounds: int) -> bool:
+    """Whether environment.json says that the results after this number of rounds were written; or of fewer, by `stop`.
+
+    The rounds in metrics.jsonl alone do not: the model is written after the last of them.
+    """
+    return facts.get("finished_after") == rounds or ENDED_BY in facts
 
 
 def aside(path: Path, pid: int) -> Path:

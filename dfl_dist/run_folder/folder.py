@@ -21,12 +21,19 @@ from torch import nn
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.formats import FORMAT
 from dfl_dist.run_folder import checkpoint
-from dfl_dist.run_folder.files import check_can_be_made, read_json, read_lines, write_atomic, write_lines
+from dfl_dist.run_folder.files import (
+    ENDED_BY,
+    check_can_be_made,
+    read_json,
+    read_lines,
+    says_finished,
+    write_atomic,
+    write_lines,
+)
 
 log = logging.getLogger(__name__)
 RUNS = Path("runs")
 ENVIRONMENT = "environment.json"
-ENDED_BY = "ended_by"  # in environment.json: the setting of `stop` by which a run is finished
 CELL = "sweep.json"  # in the folders that a sweep began, and so may empty
 OF_A_START = (ENVIRONMENT, "partition.npz", "classes.json", "config.yaml", "logs")  # before resolved.yaml; also aside
 SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
@@ -38,8 +45,7 @@ def is_run(folder: Path) -> bool:
 
 def is_finished(folder: Path, rounds: int) -> bool:
     """Whether the results after this number of rounds were written, the model last; or of fewer, by `stop`."""
-    facts = read_environment(folder)
-    return facts.get("finished_after") == rounds or ENDED_BY in facts
+    return says_finished(read_environment(folder), rounds)
 
 
 def mark_finished(folder: Path, rounds: int, ended_by: str | None = None) -> None:

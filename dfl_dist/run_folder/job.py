@@ -27,9 +27,8 @@ from dfl_dist.config.values import (
 from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.formats import FORMAT, described, format_of
 from dfl_dist.run_folder import checkpoint
-from dfl_dist.run_folder.files import write_atomic
+from dfl_dist.run_folder.files import ENDED_BY, write_atomic
 from dfl_dist.run_folder.folder import (
-    ENDED_BY,
     RUNS,
     check_free,
     claim,

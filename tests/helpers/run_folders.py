@@ -23,7 +23,7 @@ def write_run(
 ) -> Path:
     """A run with one line per round: evaluated where there is an accuracy, `more` on top of its first lines.
 
-    Settings are written with two underscores for the dot.
+    Settings are written with two underscores for the dot. With all of its rounds it is finished.
     """
     folder.mkdir(parents=True)
     asked = ask({"rounds": 4} | {key.replace("__", "."): value for key, value in settings.items()})
@@ -38,6 +38,8 @@ def write_run(
             line |= more[round_idx] if round_idx < len(more) else {}
             file.write(json.dumps(line) + "\n")
         file.write('{"round": 9, "torn')
+    if len(accuracies) == asked["rounds"]:
+        lead(folder, finished_after=asked["rounds"])
     return folder
 
 

@@ -95,7 +95,7 @@ function tellComparison(groups, varied) {
   if (groups.some(({ scores }) => scores.some(({ missing, mean }) => missing && mean !== null))) {
     parts.push("(2/3): two of three seeds have the number, and it is of these.");
   }
-  if (!groups.every(({ finished }) => finished)) parts.push("† not all runs have done all their rounds.");
+  if (!groups.every(({ finished }) => finished)) parts.push("† not all runs are finished.");
   if (left.length) parts.push(`Left out, with the settings and the seed of another run: ${left.join(", ")}.`);
   return parts.join(" ");
 }

@@ -53,12 +53,15 @@ def test_a_run_stands_in_words(tmp_path: Path) -> None:
     lead(folder, leader=GONE)
     ending = "not finished, 1 of 4 rounds"
     assert stand(folder) == Standing((), "round 1 of 4, but rank 0 is gone", ending, RESTART_S)
+    for round_idx in (1, 2, 3):
+        grow(folder, round_idx)
+    assert stand(folder).ending == "not finished, 4 of 4 rounds", "its results are missing"
     lead(folder, leader=ELSEWHERE)
-    assert stand(folder).text == "live, round 1 of 4, on host elsewhere"
+    assert stand(folder).text == "live, round 4 of 4, on host elsewhere"
     make_old(folder)
     now = stand(folder)
     assert (now.running, now.patience_s) == ((), ELSEWHERE_S), "a round may take long there"
-    assert now.text.startswith("round 1 of 4, nothing new for ")
+    assert now.text.startswith("round 4 of 4, nothing new for ")
 
 
 @pytest.mark.parametrize(

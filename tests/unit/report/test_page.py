@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from launching import lines, train
-from run_folders import read_groups, write_run
+from run_folders import lead, read_groups, write_run
 
 from dfl_dist.config.schema import SETTINGS
 from dfl_dist.report.measures import MEASURES
@@ -118,7 +118,7 @@ def test_of_a_server_those_that_trained(tmp_path: Path) -> None:
 def test_a_run_in_a_sentence_and_in_numbers(tmp_path: Path) -> None:
     scores = {"client_accuracy_mean": 0.5, "client_accuracy_min": 0.25, "client_accuracy_max": 0.75}
     folder = write_run(tmp_path / "run", [0.5, None, 0.9, 0.875], [{}, {}, scores], num_clients=3)
-    (folder / "environment.json").write_text(json.dumps({"world_size": 2, "hosts": ["a", "a"], "versions": {"x": "1"}}))
+    lead(folder, world_size=2, hosts=["a", "a"], versions={"x": "1"}, finished_after=4)
     (folder / "classes.json").write_text(json.dumps(CLASSES))
     page = page_of(folder)
     assert headline(page) == "DFedSGPSM reached 87.50 % on digits with 3 clients after 4 rounds"
@@ -131,7 +131,8 @@ def test_a_run_in_a_sentence_and_in_numbers(tmp_path: Path) -> None:
     assert tiles["client_accuracy_mean"]["detail"] == ["{} to {}", 0.25, 0.75]
     assert (tiles["bytes_sent"]["value"], tiles["bytes_sent"]["detail"]) == (2_000_000, ["{} per round", 500_000])
     assert ["Clients", "3 on 2 ranks"] in run["about"]
-    assert run["environment"] == [["world_size", "2"], ["hosts", "a × 2"], ["versions: x", "1"]]
+    found = [["world_size", "2"], ["hosts", "a × 2"], ["versions: x", "1"], ["finished_after", "4"]]
+    assert run["environment"] == found
     assert data["classes"][run["classes"]]["counts"] == CLASSES["counts"]
     settings = {key: run["settings"][place] for place, (key, _, _) in enumerate(data["settings"])}
     assert settings["num_clients"] == ["3", "3"]
@@ -348,6 +349,9 @@ def test_stopped_early_is_told_from_not_finished(tmp_path: Path) -> None:
     assert data_of(page_of(folder))["runs"][0]["state"]["text"] == "not finished, 2 of 4 rounds"
     (folder / "environment.json").write_text('{"finished_after": 2}')
     assert data_of(page_of(folder))["runs"][0]["state"]["text"] == "stopped early, 2 of 4 rounds"
+    lead(write_run(tmp_path / "full", [0.5] * 4))  # all rounds are recorded, and then the disk is full
+    state = {"tone": "open", "text": "not finished, 4 of 4 rounds"}
+    assert data_of(page_of(tmp_path / "full"))["runs"][0]["state"] == state
     (folder / "environment.json").write_text('{"finished_after": 2, "ended_by": "stop.target 0.5"}')
     state = {"tone": "good", "text": "finished by stop.target 0.5, 2 of 4 rounds"}
     assert data_of(page_of(folder))["runs"][0]["state"] == state

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import read_groups, write_run
+from run_folders import lead, read_groups, write_run
 
 from dfl_dist.commands.main import main
 from dfl_dist.report import text
@@ -59,7 +59,7 @@ def test_one_row_per_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         {
             "run": str(second),
             "algorithm": "dfedsgpsm-s",
-            "rounds": "3/4",
+            "rounds": "3/4, unfinished",
             "final": "90.00%",
             "best": "90.00%",
             "last 10": "90.00%",
@@ -99,7 +99,7 @@ def test_one_row_per_group_where_seeds_differ_in_nothing_else(
         "MB sent": "1",
         "seconds": "0.5",
     }
-    assert second["rounds"] == "1–2/2", "unfinished, and to be seen"
+    assert second["rounds"] == "1–2/2, 2 of 3 unfinished"
     assert (second["final"], second["clients"]) == ("70.00 ± 7.07% (2/3)", "-")
     assert second["to 65%"] == "1.5 ± 0.7 (2/3)"
 
@@ -115,13 +115,20 @@ def test_what_is_not_there_yet_is_a_dash_and_a_link_no_second_run(
     rows = shown(capsys, young, tmp_path, "--target=0.9")
     assert [row["run"] for row in rows] == [str(young), str(hot)], "the folder of runs stands for all of them"
     accuracies = ("rounds", "final", "best", "last 10", "test loss", "to 90%", "consensus", "push weights")
-    assert [rows[0][name] for name in accuracies] == ["1/4", "-", "-", "-", "-", "-", "-", "0.5–1.5"]
+    assert [rows[0][name] for name in accuracies] == ["1/4, unfinished", "-", "-", "-", "-", "-", "-", "0.5–1.5"]
     assert [rows[1][name] for name in accuracies] == ["1/4, diverged", "-", "50.00%", "-", "-", "-", "-", "-"]
     empty = write_run(tmp_path / "empty", [])
     (empty / "metrics.jsonl").unlink()
     (row,) = shown(capsys, empty)
-    assert row["rounds"] == "0/4"
+    assert row["rounds"] == "0/4, unfinished"
     assert {row[name] for name in (*accuracies[1:5], "MB sent", "seconds")} == {"-"}
+
+
+def test_a_run_is_finished_when_its_results_were_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not when its last round was recorded, as where the disk is full then; `stop` ends it before."""
+    lead(write_run(tmp_path / "full", [0.5] * 4))
+    lead(write_run(tmp_path / "enough", [0.5], algorithm="sgp"), finished_after=1, ended_by="stop.target 0.5")
+    assert [row["rounds"] for row in shown(capsys, tmp_path)] == ["1/4", "4/4, unfinished"]
 
 
 def test_a_repeated_seed_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +138,7 @@ def test_a_repeated_seed_is_left_out_and_named(tmp_path: Path, capsys: pytest.Ca
     write_run(tmp_path / "c", [0.7], seed=1)
     assert main(["report", str(tmp_path)]) == 0
     _, row, note = capsys.readouterr().out.splitlines()
-    assert cells(row)[:4] == ["dfedsgpsm", "2", "1/4", "60.00 ± 14.14%"]
+    assert cells(row)[:4] == ["dfedsgpsm", "2", "1/4, unfinished", "60.00 ± 14.14%"]
     assert note == f"left out: {again}, which has the settings and the seed of another"
 
 
@@ -194,7 +201,7 @@ def test_latex_has_methods_as_rows_and_partitions_as_columns(
     (caption,) = re.findall(r"\\caption\{(.*)\}\n", out)
     assert caption == (
         r"Test accuracy (\%) of the mean model after 2 rounds, mean $\pm$ sample standard deviation over 2 seeds. "
-        r"The best of each column is in bold, the second best underlined. $^\dagger$ not all runs have done all rounds."
+        r"The best of each column is in bold, the second best underlined. $^\dagger$ not all runs are finished."
     )
 
 
