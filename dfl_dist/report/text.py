@@ -11,7 +11,7 @@ from dfl_dist.report.measures import MEASURES, Measure, shown_measures
 from dfl_dist.report.names import partition_of
 from dfl_dist.report.paper_table import Cell, Grid, make_grid
 from dfl_dist.report.statistics import Spread, Summary, summarise
-from dfl_dist.text import byte_unit, format_table
+from dfl_dist.text import byte_unit, count, format_table
 
 NOTHING = "-"
 UNFINISHED = "†"
@@ -215,9 +215,10 @@ def format_cell(cell: Cell | None, best: str, second: str, escape: Callable[[str
 
 def caption(grid: Grid, second: str) -> str:
     """What methods × data shows."""
-    asked = {run.config.rounds for cell in grid.cells for run in cell.summary.runs}
+    runs = [run for cell in grid.cells for run in cell.summary.runs]
+    ends = {len(run.lines) if run.is_finished else run.config.rounds for run in runs}
     seeds = sorted({len(cell.summary.runs) for cell in grid.cells})
-    after = f"{asked.pop()} rounds" if len(asked) == 1 else "the last round"
+    after = count(ends.pop(), "round") if len(ends) == 1 else "the last round"
     over = "one seed" if seeds[-1] == 1 else f"{' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds"
     what = f"of {over}" if seeds[-1] == 1 else f"mean ± sample standard deviation over {over}"
     ranked = (

@@ -286,6 +286,15 @@ def test_markdown_has_methods_by_data_and_then_all_numbers(tmp_path: Path, capsy
     assert "0.2500 ± 0.0000" in rows[0], "there is room for every deviation"
 
 
+def test_the_caption_says_after_how_many_rounds_runs_that_stop_has_ended_were_scored(tmp_path: Path) -> None:
+    stopped = [write_run(tmp_path / f"{alpha}", [0.5, 0.9], rounds=40, data__alpha=alpha) for alpha in (0.3, 0.6)]
+    for run in stopped:
+        lead(run, finished_after=2, ended_by="stop.target 0.9")
+    assert "of the mean model after 2 rounds, of one seed" in text.markdown(read_groups(*stopped), None)
+    longer = write_run(tmp_path / "longer", [0.5] * 3, rounds=3, data__partition="iid")
+    assert "of the mean model after the last round, of one seed" in text.markdown(read_groups(*stopped, longer), None)
+
+
 def test_markdown_of_one_partition_is_the_table_alone(tmp_path: Path) -> None:
     written = text.markdown(read_groups(write_run(tmp_path / "x|_y_<b>", [0.5])), None)
     assert len(written.strip().split("\n")) == 3
