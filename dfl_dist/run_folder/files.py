@@ -80,11 +80,15 @@ def aside(path: Path, pid: int) -> Path:
 def write_atomic(path: Path, content: bytes) -> None:
     """Write aside, fsync, rename: the file is there whole or not at all."""
     beside = aside(path, os.getpid())
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

@@ -2,12 +2,14 @@
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 from dfl_dist.run_folder.files import (
     LineFile,
+    aside,
     check_can_be_made,
     json_safe,
     read_json,
@@ -45,6 +47,16 @@ def test_lines_are_written_whole(tmp_path: Path) -> None:
     write_lines(path, [{"round": 0}, {"round": 1, "a": 0.1}])
     assert path.read_text() == '{"round": 0}\n{"round": 1, "a": 0.1}\n'
     assert [each.name for each in tmp_path.iterdir()] == ["metrics.jsonl"], "nothing is left beside it"
+
+
+def test_what_cannot_be_written_leaves_the_file_as_it_was_and_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    write_atomic(path, b"before")
+    aside(path, os.getpid()).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        write_atomic(path, b"after")
+    assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
+    assert path.read_bytes() == b"before"
 
 
 def test_a_mapping_that_is_missing_or_damaged_is_empty(tmp_path: Path) -> None:
