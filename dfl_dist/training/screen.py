@@ -19,6 +19,7 @@ from dfl_dist.config.meaning import means_something
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.data.partition import distances
 from dfl_dist.distributed.world import World
+from dfl_dist.errors import is_of_disk
 from dfl_dist.run_folder.job import Job
 from dfl_dist.run_folder.status import COMMAND
 from dfl_dist.text import count, format_table
@@ -199,8 +200,9 @@ def tell_report(folder: Path) -> None:
         from dfl_dist.report.at_end import write_report
 
         print(write_report(folder, os.path.relpath(folder)), flush=True)
-    except Exception:
-        log.warning("the report could not be written; the run is complete without it", exc_info=True)
+    except Exception as error:
+        told = "the report could not be written: %s; the run is complete without it"
+        log.warning(told, error, exc_info=not is_of_disk(error))
 
 
 def set_up_logging(rank: int, *, tells: bool) -> None:

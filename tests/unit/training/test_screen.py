@@ -2,16 +2,19 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from run_folders import write_run
 
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask
+from dfl_dist.run_folder.files import aside
 from dfl_dist.run_folder.job import Job
 from dfl_dist.training.build import graph_schedule
-from dfl_dist.training.screen import command_to_go_on, summary, tell_graph, tell_start, telling
+from dfl_dist.training.screen import command_to_go_on, summary, tell_graph, tell_report, tell_start, telling
 
 HOSTS = ("a", "a", "a", "b")
 
@@ -123,6 +126,20 @@ def test_the_whole_command_that_goes_on_is_shown(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert command_to_go_on(tmp_path / "my runs" / "x") == command
+
+
+def test_a_report_for_which_there_is_no_room_costs_one_line_and_an_error_of_ours_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_run(tmp_path / "run", [0.5] * 4)
+    aside(folder / "report.html", os.getpid()).symlink_to("/dev/full")
+    tell_report(folder)
+    monkeypatch.setattr("dfl_dist.report.at_end.write_page", lambda *_: 1 // 0)
+    tell_report(folder)
+    full, bug = caplog.records
+    why = "[Errno 28] No space left on device"
+    assert full.getMessage() == f"the report could not be written: {why}; the run is complete without it"
+    assert (bool(full.exc_info), bool(bug.exc_info)) == (False, True)
 
 
 def test_a_script_without_logging_is_told_once_and_only_as_long_as_it_runs(
