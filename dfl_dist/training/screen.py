@@ -206,8 +206,9 @@ def tell_report(folder: Path) -> None:
 
 
 def set_up_logging(rank: int, *, tells: bool) -> None:
-    """The first rank of each host tells what happens, the others only what is wrong."""
-    logging.basicConfig(level=told_by(tells), format=form_of(rank), stream=sys.stderr, force=True)
+    """The first rank of each host tells what happens, the others only what is wrong, and so do other libraries."""
+    logging.basicConfig(level=logging.WARNING, format=form_of(rank), stream=sys.stderr, force=True)
+    logging.getLogger("dfl_dist").setLevel(told_by(tells))
 
 
 @contextmanager

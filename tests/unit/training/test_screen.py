@@ -14,7 +14,15 @@ from dfl_dist.config.values import ask
 from dfl_dist.run_folder.files import aside
 from dfl_dist.run_folder.job import Job
 from dfl_dist.training.build import graph_schedule
-from dfl_dist.training.screen import command_to_go_on, summary, tell_graph, tell_report, tell_start, telling
+from dfl_dist.training.screen import (
+    command_to_go_on,
+    set_up_logging,
+    summary,
+    tell_graph,
+    tell_report,
+    tell_start,
+    telling,
+)
 
 HOSTS = ("a", "a", "a", "b")
 
@@ -140,6 +148,23 @@ def test_a_report_for_which_there_is_no_room_costs_one_line_and_an_error_of_ours
     why = "[Errno 28] No space left on device"
     assert full.getMessage() == f"the report could not be written: {why}; the run is complete without it"
     assert (bool(full.exc_info), bool(bug.exc_info)) == (False, True)
+
+
+def test_of_what_other_libraries_say_only_warnings_reach_the_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, ours = logging.getLogger(), logging.getLogger("dfl_dist")
+    levels = root.level, ours.level
+    monkeypatch.setattr(root, "handlers", [])  # pytest has some
+    try:
+        set_up_logging(0, tells=True)
+        logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
+        logging.getLogger("matplotlib").warning("no such font")
+        logging.getLogger("dfl_dist.training.progress").info("round 1")
+    finally:
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
+    assert capsys.readouterr().err.splitlines() == ["[rank 0] no such font", "[rank 0] round 1"]
 
 
 def test_a_script_without_logging_is_told_once_and_only_as_long_as_it_runs(
