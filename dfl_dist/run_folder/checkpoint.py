@@ -118,17 +118,19 @@ def is_early(rounds_done: int, every: int) -> bool:
     return 0 < rounds_done < every and rounds_done.bit_count() == 1
 
 
-def prune(run: Path, keep: int, every: int) -> None:
+def prune(run: Path, keep: int, every: int, *, grown: int | None = None) -> None:
     """Remove all but the newest `keep` complete checkpoints, and what older ones left unfinished; 0 keeps all.
 
-    Of the early ones only the newest is kept, and none once there is a regular one.
+    Of the early ones only the newest is kept, and none once there is a regular one. Where the loss has left every
+    measure, in round `grown`, counted from 1, the newest checkpoint of before stays as well.
     """
     *older, last = complete(run)
+    good = newest(run, before=grown)
     kept = [*(folder for folder in older if not is_early(round_of(folder), every)), last]
     for folder in folders(run):
         superfluous = folder in older and folder not in kept
         outdated = keep > 0 and folder not in kept[-keep:] and round_of(folder) < round_of(last)
-        if superfluous or outdated:
+        if folder != good and (superfluous or outdated):
             remove(folder)
 
 
@@ -153,9 +155,10 @@ def complete(run: Path) -> list[Path]:
     return [folder for folder in folders(run) if (folder / "manifest.json").is_file()]
 
 
-def newest(run: Path) -> Path | None:
-    """The newest complete checkpoint of a run."""
-    return next(reversed(complete(run)), None)
+def newest(run: Path, *, before: int | None = None) -> Path | None:
+    """The newest complete checkpoint of a run; of before a round, counted from 1, where one is given."""
+    found = [folder for folder in complete(run) if before is None or round_of(folder) < before]
+    return found[-1] if found else None
 
 
 def folders(run: Path) -> list[Path]:

@@ -1,8 +1,9 @@
 """What the reports of a round say: a pure judgement, from which rank 0 learns whether the run may go on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dfl_dist.run_folder.metrics import RankReport
 
@@ -90,3 +91,17 @@ def describe_clients(clients: Sequence[int], owners: Sequence[int]) -> str:
 def has_grown(loss: float, first_loss: float) -> bool:
     """Whether a loss that is still a number has left every measure."""
     return loss > GROWN * min(first_loss, LARGEST_FIRST)
+
+
+class Growth:
+    """Whether the loss of a run has left every measure, by the rounds that were recorded, and since when."""
+
+    def __init__(self) -> None:
+        self.first = 0.0  # the loss of the first round
+        self.since: int | None = None  # the round, counted from 1, since which it has
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Take a round into account; read from a file, what was not finite is None."""
+        loss = math.inf if line["train_loss"] is None else line["train_loss"]
+        self.first = self.first or loss
+        self.since = (self.since or line["round"] + 1) if has_grown(loss, self.first) else None

@@ -27,7 +27,7 @@ from dfl_dist.topology.graph import RoundGraph
 from dfl_dist.topology.graph_file import read_graphs
 from dfl_dist.training.follower import CHECKSUM_CHARS
 from dfl_dist.training.inbox import Inbox
-from dfl_dist.training.judge import CURES, has_grown
+from dfl_dist.training.judge import CURES, Growth
 from dfl_dist.training.plans import Planner
 from dfl_dist.training.progress import Progress
 from dfl_dist.training.screen import UNCONNECTED, End, tell_end
@@ -72,7 +72,7 @@ class Leader:
         self.fails_as = FAILED  # the word for the trackers, should this start end in any other way than it should
         self.ended_by: str | None = None  # a setting of `stop`
         self.next_line = run.rounds_done
-        self.first_loss, self.warned = 0.0, False
+        self.growth, self.warned = Growth(), False
         self.progress = Progress(done=run.rounds_done, rounds=run.rounds)
 
     # Planning.
@@ -80,6 +80,7 @@ class Leader:
     def first_graph(self, start: int) -> RoundGraph:
         for line in read_lines(self.run.folder / METRICS):
             self.run.stopping.note(line)
+            self.growth.note(line)
         for round_idx in range(start, min(start + 1 + self.control.ahead, self.run.rounds)):
             self.planner.draw(round_idx, self.inbox.losses)
             self._announce(round_idx)
@@ -136,7 +137,7 @@ class Leader:
             verdict = self.inbox.read(number, graph, drained=number + 1 == self.run.rounds)
             self.planner.stop_reason = self.planner.stop_reason or verdict.stop_reason
             if self.fault is None and verdict.fault:
-                good = checkpoint.newest(self.run.folder)
+                good = checkpoint.newest(self.run.folder, before=self.growth.since)
                 self.fault = verdict.fault + (f"; the last good checkpoint is {good}" if good else "")
                 self.fails_as = DIVERGED if verdict.diverged else FAILED
 
@@ -170,7 +171,7 @@ class Leader:
         self.run.fence.check()
         checkpoint.write_manifest(folder, " ".join(gathered).split(), self.run.identity)
         self.run.fence.check()
-        checkpoint.prune(self.run.folder, self.run.keep, self.run.checkpoint_every)
+        checkpoint.prune(self.run.folder, self.run.keep, self.run.checkpoint_every, grown=self.growth.since)
 
     def finish(self, mean: Tensor, scores: Mapping[str, float]) -> None:
         folder, fence = self.run.folder, self.run.fence
@@ -212,9 +213,8 @@ class Leader:
 
     def _warn_of_divergence(self, line: Mapping[str, Any]) -> None:
         """Say once that a loss which is still a number has left every measure."""
-        loss = line["train_loss"]
-        before = f" and was {self.first_loss:.3g} at first" if self.first_loss else ""
-        self.first_loss = self.first_loss or loss
-        if not self.warned and has_grown(loss, self.first_loss):
-            log.warning("round %d: the loss is %.3g%s; %s", line["round"] + 1, loss, before, CURES)
+        before = f" and was {self.growth.first:.3g} at first" if self.growth.first else ""
+        self.growth.note(line)
+        if self.growth.since and not self.warned:
+            log.warning("round %d: the loss is %.3g%s; %s", line["round"] + 1, line["train_loss"], before, CURES)
             self.warned = True

@@ -119,6 +119,21 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(
     assert [line["train_loss"] is None for line in lines(folder / "metrics.jsonl")] == [False, False, False, True]
 
 
+@pytest.mark.parametrize("every", [1, 10])
+def test_the_last_good_checkpoint_is_of_before_the_loss_explodes(tmp_path: Path, every: int) -> None:
+    """It is 2, 1e2, 1e9, 1e25, NaN: beyond every measure in round 3, and a checkpoint is due after round 4."""
+    folder = tmp_path / "run"
+    arguments = ("--num_clients", "4", "--rounds", "30", "--model.name", "small_models:cubic", "--local.steps", "1")
+    arguments += ("--local.lr", "5", "--local.clip_norm", "0", "--local.momentum", "0")
+    arguments += ("--checkpoint.every", str(every), "--checkpoint.keep", "1")
+    for words in (("--out", str(folder), *arguments), ("--resume", str(folder))):
+        done = ended_alone(ranks(2, TRAINER, *words), tmp_path)
+        assert done.code == 1
+        assert "dfl_dist: round 5: the training diverged" in done.err
+        assert f"the last good checkpoint is {folder}/checkpoints/round-000002" in done.err
+        assert [checkpoint.round_of(found) for found in checkpoint.complete(folder)] == [2, 4]
+
+
 def test_a_full_disk_ends_the_run_with_one_line_and_a_state_to_go_on_from(tmp_path: Path) -> None:
     """Nothing is started again, where it would fail the same; with room again, the run goes on."""
     words = ("--rounds", "8", "--local.steps", "1", "--checkpoint.every", "2", "--report", "false", "--seed", "1")

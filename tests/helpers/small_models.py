@@ -37,6 +37,18 @@ def fragile() -> nn.Module:
     return Fragile(64, 10)
 
 
+class Cubic(nn.Linear):
+    """Explodes within a few steps that are too large, over losses that are still numbers."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(inputs)
+        return outputs**3
+
+
+def cubic() -> nn.Module:
+    return Cubic(64, 10)
+
+
 class Slow(nn.Linear):
     """Takes as long for a training pass as the environment says; its numbers are the same however long that is."""
 

@@ -109,6 +109,27 @@ def test_of_the_early_ones_the_newest_is_kept_until_there_is_a_regular_one(tmp_p
     assert left == [[0], [0, 1], [0, 2], [0, 4], [0, 8], [0, 10], [0, 10, 20]]
 
 
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        (0, [[0], [0, 1], [0, 2], [0, 2, 4], [0, 2, 8], [0, 2, 10], [0, 2, 10, 20], [0, 10, 20, 30]]),
+        (1, [[0], [1], [2], [2, 4], [2, 8], [2, 10], [2, 20], [30]]),
+    ],
+)
+def test_the_newest_of_before_the_loss_grew_stays_until_it_comes_back(
+    tmp_path: Path, keep: int, left: list[list[int]]
+) -> None:
+    found = []
+    for round_count, grown in ((0, None), (1, None), (2, None), (4, 3), (8, 3), (10, 3), (20, 3), (30, None)):
+        save(tmp_path, round_count)
+        checkpoint.prune(tmp_path, keep, 10, grown=grown)
+        found.append([checkpoint.round_of(folder) for folder in checkpoint.folders(tmp_path)])
+        good = checkpoint.newest(tmp_path, before=grown)
+        assert good
+        assert checkpoint.round_of(good) == (2 if grown else round_count)
+    assert found == left
+
+
 def test_what_is_done_again_is_dropped_and_other_folders_are_left_alone(tmp_path: Path) -> None:
     for round_count in (0, 5, 10, 15):
         save(tmp_path, round_count)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from dfl_dist.run_folder.metrics import RankReport
-from dfl_dist.training.judge import GROWN, has_grown, judge
+from dfl_dist.training.judge import GROWN, Growth, has_grown, judge
 
 OWNERS = [0, 0, 1]
 
@@ -99,3 +99,12 @@ def test_a_loss_has_grown_when_training_does_not_come_back_from_it() -> None:
     assert has_grown(2.5 * GROWN, 2.0)
     assert not has_grown(2.0 * GROWN, 2.0)
     assert has_grown(1e9, 1e9), "also one that has at first"
+
+
+def test_the_round_in_which_a_loss_has_grown_is_known_until_it_comes_back() -> None:
+    growth, found = Growth(), []
+    for round_idx, loss in enumerate((2.0, 100.0, 1e9, None, 1e25, 1.0, 1e6)):  # None: not finite, in a file
+        growth.note({"round": round_idx, "train_loss": loss})
+        found.append(growth.since)
+    assert found == [None, None, 3, 3, 3, None, 7]
+    assert growth.first == 2.0
