@@ -1,6 +1,6 @@
 """What a run takes before there is one: the memory of a rank, the bytes that clients send, checkpoints on the disk."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,19 +59,25 @@ def rank_memory(
     hosted, wire = len(layout.blocks[rank]), FrameFormat(size, model.params.dtype)
     exchanges = [routes(graph, layout, rank) for graph in graphs if isinstance(graph, Graph)]
     at_once = None if backend == "nccl" else config.window
-    in_flight = exchanges_at_once(config) - 1
-    arriving = [row for _, incoming in exchanges[:1] for rows in incoming.values() for row in rows]
-    landed = in_flight * len(arriving) * copy  # looked at before it is due
-    parcels = in_flight * sum(len(row.receivers) for row in arriving) * copy
+    arriving = [[row for rows in incoming.values() for row in rows] for _, incoming in exchanges]
+    landed = copy * most_in_flight(config, [len(rows) for rows in arriving])  # looked at before it is due
+    parcels = copy * most_in_flight(config, [sum(len(row.receivers) for row in rows) for rows in arriving])
+    before_drain = hosted * copy if config.overlap else 0  # kept beside the parcels once all are mixed in
     return rank, Memory(
         model=4 * copy,
         clients=2 * hosted * copy,
         frames=exchanges_at_once(config) * most_frames(exchanges, rank, wire, at_once),
         shards=sample * samples[rank],
         test=shard_bytes(evaluation_shard(dataset, model)),
-        evaluation=evaluation_bytes(size, model.params.itemsize, hosted) + landed,
-        checkpoint=(hosted + 1) * copy + landed + parcels,
+        evaluation=evaluation_bytes(size, model.params.itemsize, hosted) + max(landed, before_drain + parcels),
+        checkpoint=(hosted + 1) * copy + max(landed, before_drain) + parcels,
     )
+
+
+def most_in_flight(config: Config, of_rounds: Sequence[int]) -> int:
+    """The most of something that is in flight after a round, given how much of it an exchange of each round sends."""
+    windows = range(max(1, len(of_rounds) - config.overlap + 1))
+    return config.graph.gossip_steps * max(sum(of_rounds[first : first + config.overlap]) for first in windows)
 
 
 def evaluation_bytes(size: int, itemsize: int, hosted: int) -> int:
@@ -106,27 +112,35 @@ def bytes_per_round(config: Config, model: FlatModel, graph: RoundGraph) -> int:
 # Checkpoints on the disk.
 
 
-def checkpoint_bytes(config: Config, model: FlatModel, graph: RoundGraph) -> int:
-    """The client files of a checkpoint after a round; with overlap, what is in flight is in its receivers'."""
-    edges = sum(map(len, graph.out)) - config.num_clients if isinstance(graph, Graph) else 0
-    parcels = edges * (exchanges_at_once(config) - 1)
-    alone, with_parcel = (file_bytes(model.params.dtype, parcels=number) for number in (0, 1))
-    vectors = config.num_clients + parcels
+def checkpoint_bytes(config: Config, model: FlatModel, rounds_done: int, edges: Callable[[int], int]) -> int:
+    """The client files of a checkpoint after so many rounds; `edges` says how many a round's graph has.
+
+    With overlap, what is in flight is in its receivers' files; in the last ones, where it is mixed in, as before that.
+    """
+    drained = config.overlap > 0 and rounds_done == config.rounds
+    sent = range(max(0, rounds_done - config.overlap), rounds_done)
+    parcels = config.graph.gossip_steps * sum(map(edges, sent))
+    alone, with_parcel = (file_bytes(model.params.dtype, parcels=number, drained=drained) for number in (0, 1))
+    vectors = config.num_clients * (2 if drained else 1) + parcels
     tensors = vectors * (model.size - 1) * model.params.itemsize
     return config.num_clients * alone + parcels * (with_parcel - alone) + tensors
 
 
-def file_bytes(dtype: torch.dtype, *, parcels: int) -> int:
+def file_bytes(dtype: torch.dtype, *, parcels: int, drained: bool) -> int:
     """The size of a client's file where a model is one number."""
     x = torch.zeros(1, dtype=dtype)
     held = Holdings(x, 1.0, [Parcel(due=1, step=0, sender=0, w=0.5, x=x.clone()) for _ in range(parcels)])
-    return len(ClientState(0, 1, 0.5, held).to_bytes())
+    state = ClientState(0, 1, 0.5, Holdings(x.clone(), 1.0), held) if drained else ClientState(0, 1, 0.5, held)
+    return len(state.to_bytes())
 
 
-def checkpoints_kept(config: Config) -> int:
-    """How many checkpoints a run keeps at its end."""
+def count_edges(graph: RoundGraph) -> int:
+    """How many pushes to others a graph stands for."""
+    return sum(map(len, graph.out)) - len(graph.out) if isinstance(graph, Graph) else 0
+
+
+def checkpoints_kept(config: Config) -> list[int]:
+    """After which rounds the checkpoints are that a run keeps at its end."""
     every, keep = config.checkpoint.every, config.checkpoint.keep
-    if every == 0:
-        return 0
-    made = 1 + -(-config.rounds // every)  # one before the first round, one after the last
-    return min(keep, made) if keep else made
+    made = [*range(0, config.rounds, every), config.rounds] if every else []
+    return made[-keep:]

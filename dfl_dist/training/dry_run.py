@@ -4,6 +4,7 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from dfl_dist.training.costs import (
     bytes_per_round,
     checkpoint_bytes,
     checkpoints_kept,
+    count_edges,
     rank_memory,
 )
 from dfl_dist.training.layout import Layout, lay_out
@@ -189,6 +191,7 @@ def tell_memory(found: DryRun, world: World, resident: int) -> list[str]:
     """What a rank keeps, and what it takes beside that for a while."""
     rank, memory = memory_of(found)
     copy, hosted = found.built.model.params.nbytes, len(found.layout.blocks[rank])
+    a_while = "more, for a while" + ("; at most, by the same graphs" if found.config.overlap else "")
     rows = [
         ("the model", memory.model, "parameters, gradient, momentum, one for the exchange: 4 copies"),
         (f"its {count(hosted, 'client')}", memory.clients, "x, and as much to sum up in: 2 copies each"),
@@ -196,8 +199,8 @@ def tell_memory(found: DryRun, world: World, resident: int) -> list[str]:
         ("shards", memory.shards, "the samples of its clients"),
         ("test set", memory.test, "all of it, on every rank"),
         ("in all", memory.kept, f"a copy of the model is {format_bytes(copy)}"),
-        ("evaluating", memory.evaluation, "more, for a while"),
-        ("saving", memory.checkpoint, "more, for a while"),
+        ("evaluating", memory.evaluation, a_while),
+        ("saving", memory.checkpoint, a_while),
         ("the process", resident, "Python and torch, as here; the ranks of dfl-dist launch share most of it"),
     ]
     cells = [[f"  {name}", format_bytes(size).rjust(7), text] for name, size, text in rows]
@@ -214,13 +217,19 @@ def memory_of(found: DryRun) -> tuple[int, Memory]:
 
 def tell_checkpoints(found: DryRun) -> list[str]:
     """What checkpoints take on the disk."""
-    config, one = found.config, checkpoint_bytes(found.config, found.built.model, found.graphs[0])
-    kept = checkpoints_kept(config)
-    if kept == 0:
+    config, kept = found.config, checkpoints_kept(found.config)
+    edges = cache(lambda round_idx: count_edges(found.schedule.graph(round_idx, None)))
+    looked_at = (kept or [config.rounds - 1])[-max(1, LOOKED_AT // max(1, config.overlap)) :]
+    sizes = [checkpoint_bytes(config, found.built.model, rounds_done, edges) for rounds_done in looked_at]
+    each = " to ".join(dict.fromkeys(map(format_bytes, (min(sizes), max(sizes)))))
+    if not kept:
         told = "none, but a run that is stopped early leaves one"
     else:
-        told = f"at the end of the run the newest {kept} are there: {format_bytes(kept * one)}"
-    return ["Checkpoints on the disk:", f"  {format_bytes(one)} each; {told}"]
+        total = format_bytes(sum(sizes) * len(kept) / len(sizes))
+        told = f"at the end of the run the newest {len(kept)} are there: {total}"
+        if config.overlap and len(sizes) < len(kept):
+            told += f", by the sizes of the last {len(sizes)}"
+    return ["Checkpoints on the disk:", f"  {each} each; {told}"]
 
 
 def span(numbers: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 """`--dry-run`: what it says is what the run then is, it writes nothing, and it refuses what a start refuses."""
 
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from dfl_dist.config.parse import parse
 from dfl_dist.config.schema import SETTINGS
 from dfl_dist.config.values import flatten, format_value
 from dfl_dist.distributed.world import World
+from dfl_dist.topology.graph import Graph
 from dfl_dist.training.build import UserCode
 from dfl_dist.training.dry_run import examine, memory_of
 from dfl_dist.training.prepare import find_folder, prepare
@@ -24,6 +26,7 @@ NOT_SAVED = ("--checkpoint.every", "0")  # else what is in flight lands before i
 GRAPHS = {
     "fixed degree": (),
     "any degree": ("--graph.kind", "erdos_renyi", "--graph.p", "0.4"),
+    "any degree, in flight": ("--graph.kind", "erdos_renyi", "--graph.p", "0.4", "--overlap", "2"),
     "several exchanges": ("--graph.gossip_steps", "2", "--overlap", "1", "--dtype", "float64"),
     "by loss": ("--algorithm", "dfedsgpsm-s"),
     "server": ("--algorithm", "fedavg", "--participation", "0.4"),
@@ -104,12 +107,15 @@ def test_a_run_is_what_was_told(tmp_path: Path, graph: str) -> None:
     assert f"  {round(np.mean(sent)):,} bytes per round" in text
     if min(sent) < max(sent):
         assert f"in the mean of 3 rounds, {min(sent):,} to {max(sent):,}\n" in text
-    assert (min(sent) < max(sent)) == (graph == "any degree")
+    assert (min(sent) < max(sent)) == ("erdos_renyi" in GRAPHS[graph])
 
-    (each, kept) = re.findall(r"^  (\S+) MB each; at the end of the run the newest (\d+) are", text, re.MULTILINE)[0]
-    files = list((folder / "checkpoints" / "round-000002").glob("client-*.pt"))
-    assert float(each) == pytest.approx(sum(path.stat().st_size for path in files) / 1e6, rel=0.01)
-    assert len(list((folder / "checkpoints").iterdir())) == int(kept)
+    told = re.search(r"^  (.+) each; at the end of the run the newest (\d+) are there: (\S+) MB$", text, re.MULTILINE)
+    assert told
+    kept = list((folder / "checkpoints").iterdir())
+    sizes = [sum(path.stat().st_size for path in one.glob("client-*.pt")) / 1e6 for one in kept]
+    each = [float(size.removesuffix(" MB")) for size in told[1].split(" to ")]
+    assert [each[0], each[-1]] == pytest.approx([min(sizes), max(sizes)], rel=0.01)
+    assert (int(told[2]), float(told[3])) == (len(kept), pytest.approx(sum(sizes), rel=0.01))
 
 
 @pytest.mark.parametrize(
@@ -144,6 +150,32 @@ def test_a_rank_keeps_what_was_told(
         assert 0 < frames <= most
     assert weight == told
     assert memory.kept == sum(asdict(memory)[key] for key in ("model", "clients", "frames", "shards", "test"))
+
+
+def test_what_is_in_flight_is_counted_where_graphs_send_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process: a model for each sender arrives, and one for each edge is written."""
+    monkeypatch.chdir(tmp_path)
+    shares = ("--graph.weights", "out-degree")  # the same for all receivers
+    given = parse(["--num_clients", "6", "--rounds", "7", "--overlap", "2", *GRAPHS["any degree"], *shares])
+    world = World()
+    prepared = prepare(given, world, UserCode())
+    assert prepared.built is not None
+    found = examine(given, prepared, prepared.built, find_folder(prepared.plan), world)
+    degrees = [[len(row) - 1 for row in graph.out] for graph in found.graphs if isinstance(graph, Graph)]
+    pairs = list(itertools.pairwise(degrees))
+    landed = max(sum(map(bool, first + second)) for first, second in pairs)
+    parcels = max(sum(first + second) for first, second in pairs)
+    assert parcels > sum(degrees[0]) * 2, "the first graph says too little"
+    copy, (_, memory) = prepared.built.model.params.nbytes, memory_of(found)
+    assert memory.checkpoint == (6 + 1 + max(landed, 6) + parcels) * copy
+    assert memory.evaluation > (6 + parcels) * copy
+
+
+def test_checkpoints_of_many_rounds_are_told_by_the_last_ones(tmp_path: Path) -> None:
+    many = ("--rounds", "500", "--checkpoint.every", "1", "--checkpoint.keep", "0", "--overlap", "2")
+    last = succeed(run(alone("--dry-run", *many), tmp_path)).splitlines()[-1]
+    assert "the newest 501 are there: " in last
+    assert last.endswith(" GB, by the sizes of the last 25")
 
 
 def test_a_run_that_would_go_on_is_named_and_not_touched(tmp_path: Path) -> None:
