@@ -60,6 +60,8 @@ def show(launch: Launch) -> int:
     for key, folder in (("logs", launch.program.logs), ("status", launch.status)):
         if folder:
             check_folder(key, folder)
+    if launch.status:
+        status.check(launch.status)
     ranks = count_ranks(launch.program)
     if meeting.hosts > 1:
         here = f"host {meeting.host} of {meeting.hosts} would start {count(ranks, 'rank')} at {meeting.address}"

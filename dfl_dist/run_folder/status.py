@@ -15,6 +15,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from dfl_dist.errors import refusal
+
 NEWS = "DFL_NEWS"  # the number of the socket
 LAUNCH = "DFL_LAUNCH"  # names this very launch: the same for all starts of its ranks
 COMMAND = "DFL_COMMAND"  # the words of the launcher's command line, up to the settings of the run
@@ -108,7 +110,25 @@ def read_ending(status: Path) -> str | None:
         return None
 
 
+def check(status: Path) -> None:
+    """Refuse a folder with a `run` or an `ending` that no launch has left there."""
+    left = {"run": (status / "run").is_symlink(), "ending": is_ending(status / "ending")}
+    for name, ours in left.items():
+        if os.path.lexists(status / name) and not ours:
+            allowed = "a folder without it, or that of an earlier launch"
+            raise refusal("status", f"{status}, which holds {name}", allowed)
+
+
+def is_ending(path: Path) -> bool:
+    """Whether a file has one of the words that `write_ending` writes."""
+    try:
+        return path.read_text().strip() in EXIT_CODES
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def clear(status: Path) -> None:
     """Remove what an earlier launch left."""
+    check(status)
     for name in ("run", "ending"):
         (status / name).unlink(missing_ok=True)

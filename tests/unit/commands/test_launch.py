@@ -72,6 +72,18 @@ def test_a_mistake_on_the_command_line_starts_nothing(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_a_status_folder_with_a_file_of_the_users_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    monkeypatch.setattr("dfl_dist.launcher.launch.start", None)
+    (tmp_path / "ending").write_text("mine")
+    assert main(["launch", *flags, "--status", str(tmp_path)]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"dfl-dist: status: given {tmp_path}, which holds ending, allowed: ")
+    assert (tmp_path / "ending").read_text() == "mine"
+
+
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "--help"]) == 0
     assert "--head V" in capsys.readouterr().out

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dfl_dist.errors import ConfigError
 from dfl_dist.run_folder.status import (
     MOST_CHARS,
     NEWS,
     Status,
+    check,
     clear,
     read_ending,
     read_run_folder,
@@ -95,6 +97,7 @@ def test_without_a_launcher_nobody_is_told(monkeypatch: pytest.MonkeyPatch, valu
 def test_a_script_finds_the_run_and_its_ending_in_a_folder(tmp_path: Path) -> None:
     status, run = tmp_path / "status", tmp_path / "run"
     status.mkdir()
+    check(status)
     run.mkdir()
     assert (read_run_folder(status), read_ending(status)) == (None, None)
     for word in ("failed", "finished"):
@@ -106,3 +109,19 @@ def test_a_script_finds_the_run_and_its_ending_in_a_folder(tmp_path: Path) -> No
     clear(status)
     assert list(status.iterdir()) == []
     assert run.is_dir()
+
+
+@pytest.mark.parametrize("content", ["of a book", None])
+@pytest.mark.parametrize("name", ["run", "ending"])
+def test_a_run_or_an_ending_of_the_users_is_refused_and_stays(tmp_path: Path, name: str, content: str | None) -> None:
+    """Also a folder of that name; and then what a launch has left beside it stays too."""
+    (tmp_path / name).mkdir() if content is None else (tmp_path / name).write_text(content)
+    if name == "ending":
+        write_run(tmp_path, tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for refuse in (check, clear):
+        with pytest.raises(ConfigError) as error:
+            refuse(tmp_path)
+        allowed = "a folder without it, or that of an earlier launch"
+        assert str(error.value) == f"status: given {tmp_path}, which holds {name}, allowed: {allowed}"
+    assert sorted(tmp_path.iterdir()) == before
