@@ -120,11 +120,13 @@ def point_latest(folder: Path) -> None:
     """Let runs/latest point to a run that lies in runs/."""
     if folder.parent != RUNS.resolve():
         return
-    aside = RUNS / f".latest.{os.getpid()}"
+    latest, aside = RUNS / "latest", RUNS / f".latest.{os.getpid()}"
     try:
+        if latest.exists() and not latest.is_symlink():
+            raise FileExistsError("it is no link of ours")
         aside.symlink_to(folder.name)
-        aside.replace(RUNS / "latest")
-    except OSError as error:  # a folder of that name, or a file system without links
+        aside.replace(latest)
+    except OSError as error:  # also on a file system without links
         aside.unlink(missing_ok=True)
         log.warning("runs/latest does not point to %s: %s", folder.name, error)
 

@@ -58,6 +58,16 @@ def test_latest_follows_runs_in_runs_only(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "latest").readlink() == Path("b")
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_is_no_link_is_not_replaced_by_one(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    run, latest = claim("runs/a", "sgp", "digits"), tmp_path / "runs" / "latest"
+    latest.write_text("mine") if kind == "file" else latest.mkdir()
+    point_latest(run)
+    assert caplog.messages == ["runs/latest does not point to a: it is no link of ours"]
+    assert sorted(path.name for path in latest.parent.iterdir()) == ["a", "latest"]
+    assert latest.read_text() == "mine" if kind == "file" else latest.is_dir()
+
+
 def write(run: Path, rounds: int) -> None:
     metrics = [{"round": t, "train_loss": 1.0, "test_accuracy": 0.5, "consensus_distance": 0.1} for t in range(rounds)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics) + '{"round": 9')
