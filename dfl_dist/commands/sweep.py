@@ -13,7 +13,7 @@ from dfl_dist.errors import refusal
 from dfl_dist.launcher.launch import make_folder
 from dfl_dist.signals import name_signal, signals_caught
 from dfl_dist.sweep.at_a_time import count_jobs
-from dfl_dist.sweep.cells import Place, State, find_state, rounds_recorded
+from dfl_dist.sweep.cells import Place, State, check_place, find_state, rounds_recorded
 from dfl_dist.sweep.grid import OF_THE_SWEEP, Cell, Sweep, read_sweep
 from dfl_dist.sweep.page import GridPage
 from dfl_dist.sweep.work import Work, pick
@@ -37,6 +37,7 @@ def main(argv: list[str]) -> int:
         sweep = read(words)
         cells, place = pick(sweep.cells, words.own), Place(sweep.out, sweep.ranks)
         jobs = count_jobs(words.own.get("jobs", "1"), cells, sweep.ranks)
+        check_place(place, cells)
         states = [find_state(cell, place.folder(cell)) for cell in cells]
         if words.flags:
             print("\n".join(dry_line(cell, place, state) for cell, state in zip(cells, states, strict=True)))

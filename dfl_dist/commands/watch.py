@@ -9,13 +9,13 @@ from dfl_dist.commands.options import split
 from dfl_dist.errors import refusal
 from dfl_dist.report.follow import Followed
 from dfl_dist.report.live import Board, follow, serving
-from dfl_dist.sweep.locks import read_holder, started_at
+from dfl_dist.sweep.locks import GUARD, read_holder, started_at
 from dfl_dist.text import help_page
 
 DEFAULT = "runs/latest"
 WANTED = f"the folder of a run, such as {DEFAULT}, or of several"
 OPTIONS = {"port": "the port of the page on 127.0.0.1 (default: one that is free)"}
-BEGUN = ("environment.json", ".sweep-guard", "sweep.json")  # what is first in the folder of a run, a sweep and a cell
+BEGUN = ("environment.json", GUARD, "sweep.json")  # what is first in the folder of a run, a sweep and a cell
 
 
 def main(argv: list[str]) -> int:

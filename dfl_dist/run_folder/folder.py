@@ -36,11 +36,20 @@ RUNS = Path("runs")
 ENVIRONMENT = "environment.json"
 CELL = "sweep.json"  # in the folders that a sweep began, and so may empty
 OF_A_START = (ENVIRONMENT, "partition.npz", "classes.json", "config.yaml", "logs")  # before resolved.yaml; also aside
+OF_A_RUN = (
+    *(*OF_A_START, "resolved.yaml", "metrics.jsonl", "topology.jsonl", "checkpoints", "model.pt", "STOP"),
+    *("report.html", "report.png", "tensorboard", "wandb", "mlflow"),
+)
 SEEN_WITHIN_S = 30.0  # a network file system may show a new file late
 
 
 def is_run(folder: Path) -> bool:
     return (folder / "resolved.yaml").is_file()
+
+
+def is_of_a_run(name: str) -> bool:
+    """Whether runs write what has this name in their folder; or it is what a kill has left of that, half written."""
+    return re.sub(r"^\.(.+)\.\d+$", r"\1", name) in OF_A_RUN
 
 
 def is_finished(folder: Path, rounds: int) -> bool:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from dfl_dist.launcher.jobs import TRAINER, Job, Meeting, Program
 from dfl_dist.launcher.launch import INTERFACES
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.files import read_lines
-from dfl_dist.run_folder.folder import CELL, is_finished, is_run, read_environment
+from dfl_dist.run_folder.folder import CELL, is_finished, is_of_a_run, is_run, read_environment
 from dfl_dist.run_folder.status import COMMAND, LAUNCH
 from dfl_dist.sweep.grid import Cell
+from dfl_dist.sweep.locks import GUARD
+from dfl_dist.sweep.page import NAME as PAGE
 
 LINES_SHOWN = 5  # of the log of a cell that failed
 
@@ -52,14 +55,22 @@ class Place:
         return Program(TRAINER, [*cell.arguments, where, str(self.folder(cell))], self.ranks)
 
 
+def check_place(place: Place, cells: Sequence[Cell]) -> None:
+    """Refuse files with the names of the page and of the cells' logs in a folder that no sweep has written to."""
+    for path in (place.out / PAGE, *map(place.log, cells)):
+        if os.path.lexists(path) and not (place.out / GUARD).exists():
+            given = f"{place.out}, which holds {path.name}, written by no sweep"
+            raise refusal("out", given, "a folder without it, or that of a sweep")
+
+
 def find_state(cell: Cell, folder: Path) -> State:
     """What there is to do in a cell's folder; refused where it holds something else than this cell's run."""
     begun, rounds = (folder / CELL).is_file(), cell.resolved.rounds
+    others = sorted(path.name for path in folder.iterdir() if path.name != CELL) if folder.is_dir() else []
     if not is_run(folder):
-        others = [path for path in folder.iterdir() if path.name != CELL] if folder.is_dir() else []
         if others and (not begun or checkpoint.complete(folder)):
             raise refusal("out", folder, "a new folder, or one with this cell's run; it holds other files")
-        return State.BEGIN_ANEW if others else State.TO_DO
+        return begin_anew(folder, others) if others else State.TO_DO
     found, asked = values_of(load_resolved(folder / "resolved.yaml")), values_of(cell.resolved)
     before, now = load_asked(folder / "config.yaml"), ask(cell.given)
     for key in changed_on_resume(found, asked):
@@ -76,8 +87,16 @@ def find_state(cell: Cell, folder: Path) -> State:
     if whole:
         return State.TO_RESUME
     if begun and "finished_after" not in read_environment(folder):
-        return State.BEGIN_ANEW
+        return begin_anew(folder, others)
     raise ConfigError(f"out: {folder} holds a run without a checkpoint to go on from; move it away, or remove it")
+
+
+def begin_anew(folder: Path, held: Sequence[str]) -> State:
+    """What the sweep itself began may be emptied; refused where it holds something that is not of a run."""
+    for name in held:
+        if not is_of_a_run(name):
+            raise ConfigError(f"out: given {folder}, which holds {name}, allowed: nothing but this cell's run")
+    return State.BEGIN_ANEW
 
 
 def rounds_recorded(folder: Path) -> int:
@@ -91,7 +110,11 @@ def rounds_recorded(folder: Path) -> int:
 def prepare(cell: Cell, folder: Path, state: State) -> None:
     """Make the folder of a new run, or empty that of one which has no checkpoint yet."""
     if state is State.BEGIN_ANEW:
-        shutil.rmtree(folder)
+        for path in filter(lambda path: is_of_a_run(path.name), sorted(folder.iterdir())):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     if state is not State.TO_RESUME:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / CELL).write_text(json.dumps({"cell": cell.name}) + "\n")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+GUARD = ".sweep-guard"  # in every folder that a sweep has written to
 LEFT_WITHIN_S = 30.0  # for what a killed sweep left to end, which takes a moment unless a disk or a driver holds it
 
 
@@ -72,7 +73,7 @@ def is_free_within(lock: Path, within_s: float) -> bool:
 @contextlib.contextmanager
 def one_at_a_time(out: Path) -> Iterator[None]:
     """Let the sweeps of this host look at locks one after the other, so that only one takes over a lock."""
-    with (out / ".sweep-guard").open("w") as file:
+    with (out / GUARD).open("a") as file:
         with contextlib.suppress(OSError):  # a file system without them: then locks are as good as O_EXCL makes them
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

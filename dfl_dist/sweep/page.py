@@ -15,6 +15,7 @@ from dfl_dist.report.page import write_page
 from dfl_dist.report.read import Run, read_run
 from dfl_dist.run_folder.files import aside
 from dfl_dist.signals import Interrupt
+from dfl_dist.sweep.locks import GUARD
 
 NAME = "report.html"
 LONGEST_S = 600.0
@@ -89,6 +90,7 @@ def main(argv: Sequence[str]) -> int:
     if not runs:
         print("no cell has recorded a round yet", file=sys.stderr)
         return 1
+    (Path(out) / GUARD).open("a").close()  # the page is a sweep's from now on, where it has begun no cell too
     write_page(group_runs(runs), Path(out) / NAME)
     return 0
 

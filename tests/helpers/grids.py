@@ -5,6 +5,7 @@ from pathlib import Path
 from dfl_dist import train
 from dfl_dist.sweep.cells import Place, State, prepare
 from dfl_dist.sweep.grid import read_sweep
+from dfl_dist.sweep.locks import GUARD
 
 ROUNDS = 20
 GRID = f"""
@@ -31,6 +32,8 @@ def finish_cells(folder: Path, number: int | None = None) -> None:
     file.write_text(GRID)
     sweep = read_sweep(file, {})
     place = Place(folder / sweep.out, sweep.ranks)
+    place.out.mkdir()
+    (place.out / GUARD).touch()
     for cell in sweep.cells[:number]:
         out = place.folder(cell)
         prepare(cell, out, State.TO_DO)

@@ -8,12 +8,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from grids import CELLS, ROUNDS, finish_cells
+from grids import CELLS, GRID, ROUNDS, finish_cells
 
 from dfl_dist.commands import launch
 from dfl_dist.commands.main import main
 from dfl_dist.config.parse import parse
-from dfl_dist.run_folder.folder import CELL
+from dfl_dist.run_folder.folder import CELL, is_of_a_run
+from dfl_dist.sweep.locks import GUARD
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +157,11 @@ def test_a_mistake_is_one_line_and_nothing_is_started(
     assert {path: path.read_bytes() for path in grid.glob("*.log")} == logs
 
 
+def test_a_run_holds_nothing_but_what_a_sweep_may_remove(grid: Path) -> None:
+    names = {path.name for path in (grid / CELLS[0]).iterdir()} - {CELL}
+    assert {"checkpoints", "metrics.jsonl", "model.pt"} < {name for name in names if is_of_a_run(name)} == names
+
+
 def test_nothing_is_removed_that_the_sweep_did_not_begin(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = grid / CELLS[2]
     shutil.rmtree(folder / "checkpoints")
@@ -172,6 +178,49 @@ def test_nothing_is_removed_that_the_sweep_did_not_begin(grid: Path, capsys: pyt
     assert main(["sweep", "g.yaml", "--cells", CELLS[3]]) == 2, "begun by a sweep, but it has checkpoints"
     assert f"out: given out/{CELLS[3]}, allowed: a new folder" in capsys.readouterr().err
     assert all((grid / name / "metrics.jsonl").exists() for name in CELLS)
+
+
+def refused_and_nothing_changed(out: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in a dry run."""
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for words in ([], ["--dry-run"]):
+        assert main(["sweep", "g.yaml", *words]) == 2
+        assert capsys.readouterr().err == f"dfl-dist: {line}\n"
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_of_the_users_in_a_cell_that_must_begin_again_is_refused_by_name(
+    grid: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the cell has come as far as being a run or not."""
+    folder = grid / CELLS[2]
+    (folder / "notes.md").write_text("mine")
+    shutil.rmtree(folder / "checkpoints")
+    forget_the_end(folder)
+    line = f"out: given out/{CELLS[2]}, which holds notes.md, allowed: nothing but this cell's run"
+    refused_and_nothing_changed(grid, line, capsys)
+    (folder / "resolved.yaml").unlink()
+    refused_and_nothing_changed(grid, line, capsys)
+
+
+@pytest.mark.parametrize("name", ["report.html", f"{CELLS[1]}.log"])
+def test_a_file_of_the_users_with_the_name_of_a_page_or_a_log_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.yaml").write_text(GRID)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("mine")
+    line = f"out: given out, which holds {name}, written by no sweep, allowed: a folder without it, or that of a sweep"
+    refused_and_nothing_changed(tmp_path / "out", line, capsys)
+
+
+def test_the_page_that_a_sweep_has_written_without_beginning_a_cell_is_its_own(grid: Path) -> None:
+    (grid / GUARD).unlink()
+    for log in grid.glob("*.log"):
+        log.unlink()
+    assert [main(["sweep", "g.yaml"]) for _ in range(2)] == [0, 0]
+    assert (grid / "report.html").exists()
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,29 @@
-"""What a cell left behind: the end of its log, its last accuracy."""
+"""What a cell left behind: the end of its log, its last accuracy, what is removed where it begins again."""
 
 import socket
 from pathlib import Path
 
 import pytest
 
+from dfl_dist.config.resolve import resolve
+from dfl_dist.config.values import ask
 from dfl_dist.launcher.jobs import Job
-from dfl_dist.sweep.cells import last_accuracy, last_lines, write_last_words
+from dfl_dist.run_folder.folder import CELL
+from dfl_dist.sweep.cells import State, last_accuracy, last_lines, prepare, write_last_words
+from dfl_dist.sweep.grid import Cell
+
+
+def test_a_cell_that_begins_again_is_emptied_of_what_runs_write_and_of_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / "cell"
+    for name in ("logs/attempt-0", "checkpoints/round-000010"):
+        (folder / name).mkdir(parents=True)
+    (folder / "wandb").symlink_to(tmp_path / "elsewhere")
+    for name in ("metrics.jsonl", ".environment.json.123", "notes.md", "config.yaml.bak", ".notes.123"):
+        (folder / name).touch()
+    prepare(Cell("a", {}, resolve(ask({}))), folder, State.BEGIN_ANEW)
+    assert sorted(path.name for path in folder.iterdir()) == [".notes.123", "config.yaml.bak", "notes.md", CELL]
+    assert (tmp_path / "elsewhere").is_dir()
 
 
 @pytest.mark.parametrize(
