@@ -73,10 +73,20 @@ def read_file(path: str) -> Iterator[tuple[str, Any]]:
         raise ConfigError(
             f"config: given {path}, which is a grid of runs, allowed: one run's settings (dfl-dist sweep {path})"
         )
+    if is_resolved(path, content):
+        given = f"{path}, which has the out and resume of a run"
+        raise refusal("config", given, "that run's config.yaml, or a file without the two")
     for key, value in flatten(content):
         if key in SECTIONS:
             raise refusal(key, format_value(value), "a mapping")
         yield from known([(key, value)])
+
+
+def is_resolved(path: str, content: Mapping[str, Any]) -> bool:
+    """Whether a file is a run's resolved.yaml, or a copy of one that was resumed: it would go on inside that run."""
+    out, resume = content.get("out"), content.get("resume")
+    named = Path(path).name == "resolved.yaml" or resume not in ("auto", "never")
+    return out is not None and resume is not None and named
 
 
 def from_script(config: Mapping[str, Any] | str | Path | None) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import pytest
 
 from dfl_dist.config.help import TITLES
 from dfl_dist.config.parse import from_script, parse
+from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import DEFAULTS, SETTINGS
-from dfl_dist.config.values import ask
+from dfl_dist.config.values import ask, dump, values_of
 from dfl_dist.data.datasets import DATASETS
 from dfl_dist.errors import ConfigError
 from dfl_dist.models.zoo import MODELS
@@ -51,6 +52,33 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"rounds: \xff\xfe")
     with pytest.raises(ConfigError, match=r"config: given .*, which cannot be read"):
         parse(["--config", str(tmp_path / "a.yaml")])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refused"),
+    [
+        ("resolved.yaml", dump(values_of(resolve(ask({"out": "/q"})))), True),
+        ("resolved.yaml", dump(values_of(resolve(ask({"out": "/q", "resume": "/q/checkpoints/round-000000"})))), True),
+        ("copy.yaml", "out: /q\nresume: /q", True),
+        ("own.yaml", "out: q\nresume: never", False),
+        ("own.yaml", "out: null\nresume: q", False),
+        ("own.yaml", "resume: q", False),
+        ("resolved.yaml", "out: q", False),
+        ("config.yaml", "rounds: 3", False),
+    ],
+)
+def test_the_settings_in_force_of_a_run_do_not_go_on_inside_it(
+    tmp_path: Path, name: str, text: str, refused: bool
+) -> None:
+    (tmp_path / name).write_text(text)
+    if not refused:
+        assert parse(["--config", str(tmp_path / name)])
+        return
+    with pytest.raises(ConfigError) as error:
+        parse(["--config", str(tmp_path / name)])
+    allowed = "that run's config.yaml, or a file without the two"
+    given = f"{tmp_path / name}, which has the out and resume of a run"
+    assert str(error.value) == f"config: given {given}, allowed: {allowed}"
 
 
 def test_command_line_overrides_yaml_and_only_given_keys_are_given(tmp_path: Path) -> None:
