@@ -97,11 +97,16 @@ def find_runs(folder: Path) -> list[Path]:
     return found[:1] if found[0] == folder else found
 
 
-def read_run(folder: Path) -> Run:
-    """A run from its folder; of another format than this version's an older one can be read."""
+def check_format(key: str, folder: Path) -> None:
+    """Refuse a run of a format that this version cannot read; it can read older ones."""
     facts = read_json(folder / "environment.json")
     if not (isinstance(format_of(facts), int) and format_of(facts) <= FORMAT):
-        raise refusal("run", f"{folder}, of {described(facts)}", f"up to format {FORMAT}, which this version writes")
+        raise refusal(key, f"{folder}, of {described(facts)}", f"up to format {FORMAT}, which this version writes")
+
+
+def read_run(folder: Path) -> Run:
+    """A run from its folder, after a look at its format."""
+    check_format("run", folder)
     config = load_resolved(folder / "resolved.yaml")
     asked = load_asked(folder / "config.yaml") if (folder / "config.yaml").is_file() else values_of(config)
     return Run(folder, asked, config, read_lines(folder / "metrics.jsonl"))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dfl_dist.errors import ConfigError
 from dfl_dist.formats import FORMAT, format_of
-from dfl_dist.run_folder.files import sync_folder, write_atomic
+from dfl_dist.run_folder.files import read_json, sync_folder, write_atomic
 
 # What is kept of a client.
 
@@ -77,8 +77,7 @@ class ClientState:
         return buffer.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "ClientState":
-        values = torch.load(io.BytesIO(content), weights_only=True)
+    def from_dict(cls, values: Mapping[str, Any]) -> "ClientState":
         before = Holdings.from_dict(values["before_drain"]) if "before_drain" in values else None
         return cls(values["client"], values["round"], values["train_loss"], Holdings.from_dict(values), before)
 
@@ -177,16 +176,22 @@ def way_out(folder: Path) -> str:
     return f"the one before it can be used: --resume {older[-1]}" if older else "there is none before it"
 
 
+def check_format(path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse a file of another format, before anything else is read from it; one without content is damaged."""
+    if content and format_of(content) != FORMAT:
+        given = f"{path} is of format {format_of(content)}"
+        raise ConfigError(f"resume: {given}, allowed: {FORMAT}; {way_out(path.parent)}")
+
+
 def read_manifest(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a checkpoint; refused where it is of another run, or where a file is missing or cut short."""
     path = folder / "manifest.json"
+    manifest = read_json(path)
+    check_format(path, manifest)
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
         files, found = manifest["files"], {key: manifest[key] for key in ("round", *identity)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
         raise ConfigError(f"resume: {path} is not the manifest of a checkpoint; {way_out(folder)}") from error
-    if format_of(manifest) != FORMAT:
-        raise ConfigError(f"resume: {path} is of format {format_of(manifest)}, allowed: {FORMAT}; {way_out(folder)}")
     for key, value in ({"round": round_of(folder)} | dict(identity)).items():
         if found[key] != value:
             raise ConfigError(
@@ -210,9 +215,11 @@ def load_client(folder: Path, client: int, manifest: Mapping[str, Any]) -> Clien
     if hashlib.sha256(content).hexdigest() != manifest["files"][path.name]["sha256"]:
         raise ConfigError(f"resume: {path} is damaged: its checksum is not the manifest's; {way_out(folder)}")
     try:
-        state = ClientState.from_bytes(content)
+        values = torch.load(io.BytesIO(content), weights_only=True)
+        check_format(path, values)
+        state = ClientState.from_dict(values)
         if (state.client, state.round_count) != (client, round_of(folder)):
             raise KeyError("client")
-    except (RuntimeError, pickle.UnpicklingError, KeyError, TypeError) as error:
+    except (RuntimeError, pickle.UnpicklingError, AttributeError, KeyError, TypeError) as error:
         raise ConfigError(f"resume: {path} is not the state of client {client}; {way_out(folder)}") from error
     return state

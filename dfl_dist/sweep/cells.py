@@ -16,6 +16,7 @@ from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.launcher import jobs
 from dfl_dist.launcher.jobs import TRAINER, Job, Meeting, Program
 from dfl_dist.launcher.launch import INTERFACES
+from dfl_dist.report.read import check_format
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.files import read_lines
 from dfl_dist.run_folder.folder import CELL, is_finished, is_of_a_run, is_run, read_environment
@@ -71,6 +72,7 @@ def find_state(cell: Cell, folder: Path) -> State:
         if others and (not begun or checkpoint.complete(folder)):
             raise refusal("out", folder, "a new folder, or one with this cell's run; it holds other files")
         return begin_anew(folder, others) if others else State.TO_DO
+    check_format("out", folder)
     found, asked = values_of(load_resolved(folder / "resolved.yaml")), values_of(cell.resolved)
     before, now = load_asked(folder / "config.yaml"), ask(cell.given)
     for key in changed_on_resume(found, asked):

@@ -10,6 +10,7 @@ from torch import nn
 from dfl_dist import Result
 from dfl_dist.config.values import load_resolved
 from dfl_dist.errors import one_line, refusal
+from dfl_dist.report.read import check_format
 from dfl_dist.run_folder.files import read_json, read_lines
 from dfl_dist.run_folder.folder import is_finished, is_run
 from dfl_dist.run_folder.metrics import METRICS
@@ -22,6 +23,7 @@ def read_result(folder: Path, model: Callable[[], nn.Module] | None = None) -> R
     """How a run stands; of each score the newest value."""
     if not is_run(folder):
         raise refusal("folder", folder, NO_RUN)
+    check_format("folder", folder)
     folder = folder.resolve()
     lines, scores = read_lines(folder / "metrics.jsonl"), dict[str, float]()
     for line in lines:

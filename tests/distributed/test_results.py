@@ -13,6 +13,7 @@ import pytest
 import small_models
 import torch
 from launching import lines, ranks, run, train
+from run_folders import lead, write_run
 from torch import nn
 
 import dfl_dist
@@ -98,6 +99,19 @@ def test_a_run_is_opened_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.
         result.load_model()
     with pytest.raises(dfl_dist.ConfigError, match="folder: given nowhere, allowed: the folder of a run"):
         dfl_dist.open_run("nowhere")
+
+
+def test_a_run_of_a_later_format_is_not_opened_whatever_its_settings(tmp_path: Path) -> None:
+    run_folder = write_run(tmp_path / "run", [0.5])
+    lead(run_folder, format=99, versions={"dfl_dist": "9.0"})
+    with (run_folder / "resolved.yaml").open("a") as file:
+        file.write("unheard_of: 1\n")
+    words = r"folder: given .*, of format 99 \(written by dfl_dist 9\.0\), allowed: up to format 1, "
+    with pytest.raises(dfl_dist.ConfigError, match=words):
+        dfl_dist.open_run(run_folder)
+    lead(run_folder, format=0)
+    with pytest.raises(dfl_dist.ConfigError, match="not the settings of a run: key: given unheard_of"):
+        dfl_dist.open_run(run_folder)
 
 
 def test_another_function_than_the_runs_is_refused(tmp_path: Path) -> None:

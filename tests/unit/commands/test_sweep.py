@@ -180,6 +180,14 @@ def test_nothing_is_removed_that_the_sweep_did_not_begin(grid: Path, capsys: pyt
     assert all((grid / name / "metrics.jsonl").exists() for name in CELLS)
 
 
+def test_a_cell_of_a_later_format_is_named(grid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = grid / CELLS[1] / "environment.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
+    (grid / CELLS[1] / "resolved.yaml").write_text("unheard_of: 1\n")
+    assert main(["sweep", "g.yaml"]) == 2
+    assert capsys.readouterr().err.startswith(f"dfl-dist: out: given out/{CELLS[1]}, of format 99 (written by ")
+
+
 def refused_and_nothing_changed(out: Path, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Also in a dry run."""
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}

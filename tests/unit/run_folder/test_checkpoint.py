@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dfl_dist.errors import ConfigError
+from dfl_dist.formats import FORMAT
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.checkpoint import ClientState, Holdings, Parcel
 
@@ -54,7 +55,7 @@ def test_what_is_in_flight_comes_back_and_what_a_drained_client_had_before() -> 
     parcels = [Parcel(due=7, step=0, sender=2, w=0.25, x=X[2]), Parcel(due=7, step=1, sender=0, w=0.5, x=X[0])]
     before = Holdings(X[1], 0.25, parcels)
     state = ClientState(1, 7, 0.5, Holdings(X[1] + 1, 1.0), before)
-    found = ClientState.from_bytes(state.to_bytes())
+    found = ClientState.from_dict(torch.load(io.BytesIO(state.to_bytes()), weights_only=True))
     assert found.holdings.in_flight == []
     assert found.before_drain is not None
     assert (found.before_drain.w, len(found.before_drain.in_flight)) == (0.25, 2)
@@ -183,6 +184,39 @@ def test_a_manifest_that_is_damaged_is_refused(tmp_path: Path, text: str) -> Non
     (folder / "manifest.json").write_text(text)
     with pytest.raises(ConfigError, match="is not the manifest of a checkpoint"):
         checkpoint.read_manifest(folder, IDENTITY)
+
+
+def test_the_format_counts_before_what_else_a_manifest_has(tmp_path: Path) -> None:
+    folder = save(tmp_path, 10)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest |= {"format": FORMAT + 1, "clients": manifest.pop("files")}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    words = rf"manifest\.json is of format {FORMAT + 1}, allowed: {FORMAT}; there is none before it"
+    with pytest.raises(ConfigError, match=words):
+        checkpoint.read_manifest(folder, IDENTITY)
+
+
+@pytest.mark.parametrize("number", [FORMAT + 1, None])
+def test_the_format_counts_before_what_else_a_clients_file_has(tmp_path: Path, number: int | None) -> None:
+    """One without a number, as they once were, is of format 1."""
+    folder = save(tmp_path, 10)
+    content = {**Holdings(X[0], 1.0).to_dict(), "client": 0, "round": 10, "train_loss": None}
+    torch.save({"format": number, "number": 0} if number else content, buffer := io.BytesIO())
+    vouch_for(folder, buffer.getvalue())
+    if number:
+        with pytest.raises(ConfigError, match=rf"client-0000\.pt is of format {number}, allowed: {FORMAT}; "):
+            load_all(folder)
+    else:
+        assert load_all(folder)[0].holdings.w == 1.0
+
+
+@pytest.mark.parametrize("content", [[1, 2], torch.ones(3)])
+def test_a_file_that_is_no_state_at_all_is_refused(tmp_path: Path, content: object) -> None:
+    folder = save(tmp_path, 10)
+    torch.save(content, buffer := io.BytesIO())
+    vouch_for(folder, buffer.getvalue())
+    with pytest.raises(ConfigError, match="is not the state of client 0"):
+        load_all(folder)
 
 
 @pytest.mark.parametrize(("client", "round_count"), [(1, 10), (0, 11)])
