@@ -105,8 +105,9 @@ def partition_of(data: Data) -> tuple[str, float]:
         return f"Dir-{data.alpha:g}", data.alpha
     if data.partition == "shards":
         return f"Shards-{data.classes_per_client}", data.classes_per_client
-    if data.file is not None:
-        return Path(data.file).stem, 0
+    if data.file is not None:  # with its folder: those that runs leave are all called the same
+        path = Path(data.file)
+        return "/".join(filter(None, (path.parent.name, path.stem))), 0
     return data.partition.upper(), 0
 
 

@@ -15,7 +15,7 @@ class Column:
     data_set: str
     partition: str
     words: str  # the partition where there is room
-    order: tuple[bool, str, float]
+    order: tuple[bool, str, float, str]
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ def column_of(group: Group) -> Column:
     """Where a group's data put it: Dir-0.3 before Dir-0.6, IID last."""
     data = group.runs[0].config.data
     name, detail = partition_of(data)
-    return Column(
-        data_set_name(group.runs[0]), name, partition_in_words(data), (data.partition == "iid", data.partition, detail)
-    )
+    order = (data.partition == "iid", data.partition, detail, data.file or "")  # which tells apart what is named alike
+    return Column(data_set_name(group.runs[0]), name, partition_in_words(data), order)
 
 
 def join_groups(groups: Sequence[Group]) -> Group:

@@ -13,8 +13,8 @@ from dfl_dist.report.names import partition_of
 from dfl_dist.report.read import Run, finite
 
 COLUMNS = ("algorithm", "partition", "seed", "settings", "round", "test_accuracy", "test_loss", "commit")
-# In columns of their own.
-TOLD = ("algorithm", "seed", "data.partition", "data.alpha", "data.classes_per_client", "data.file")
+# In columns of their own; of data.file that column has only the end.
+TOLD = ("algorithm", "seed", "data.partition", "data.alpha", "data.classes_per_client")
 
 
 def settings_of(run: Run) -> str:

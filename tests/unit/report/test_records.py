@@ -30,6 +30,16 @@ def test_one_row_per_evaluated_round(tmp_path: Path) -> None:
         assert row == {key: "" if value is None else str(value) for key, value in values.items()}
 
 
+def test_rows_say_which_file_divides_the_data(tmp_path: Path) -> None:
+    for name in ("pa", "pb"):
+        write_run(tmp_path / name, [0.5], data__partition="file", data__file=f"{name}/partition.npz")
+    found = json.loads(as_json(read_groups(tmp_path / "pa", tmp_path / "pb")))
+    assert [row["partition"] for row in found] == ["pa/partition", "pb/partition"]
+    assert [row["settings"] for row in found] == [
+        f"rounds=4;num_clients=8;data.file={name}/partition.npz" for name in ("pa", "pb")
+    ]
+
+
 def test_they_are_written_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "a", [0.5])
     assert main([str(run), "--csv", str(tmp_path / "a.csv"), "--json", "-"]) == 0

@@ -13,6 +13,7 @@ from run_folders import lead, read_groups, write_run
 
 from dfl_dist.commands.main import main
 from dfl_dist.report import text
+from dfl_dist.report.paper_table import make_grid
 
 
 def cells(line: str) -> list[str]:
@@ -265,6 +266,19 @@ def test_an_alpha_that_is_not_used_makes_no_other_cell(tmp_path: Path) -> None:
         write_run(tmp_path / "b", [0.7], data__partition="iid", data__alpha=0.6, seed=1, rounds=1),
     ]
     assert r"DFedSGPSM & 60.00 $\pm$ 14.14 \\" in text.latex(read_groups(*runs))
+
+
+def test_divisions_in_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """By their folders; those whose folders too are called the same share no cell all the same."""
+    files = ("pa/partition.npz", "pb/partition.npz", "other/pb/partition.npz", "own.npz")
+    runs = [write_run(tmp_path / file, [0.5], data__partition="file", data__file=file) for file in files]
+    groups = read_groups(*runs)
+    assert [column.partition for column in make_grid(groups).columns] == [
+        *("pb/partition", "own", "pa/partition", "pb/partition"),
+    ]
+    assert [group.data for group in groups[:2]] == [("pa/partition",), ("pb/partition",)]
+    head, *rows = map(cells, text.terminal(groups, None).splitlines())
+    assert [row[head.index("partition")] for row in rows] == ["pa/partition", "pb/partition", "pb/partition", "own"]
 
 
 def test_markdown_has_methods_by_data_and_then_all_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
