@@ -150,4 +150,4 @@ def type_value(key: str, text: str) -> Any:
     try:
         return make_parser(key).parse_args([f"--{key}={text}"], defaults=False)[key]
     except argparse.ArgumentError as error:
-        raise refusal(key, text, SETTINGS[key].allowed) from error
+        raise refusal(key, text, SETTINGS[key].allowed, SETTINGS[key].names) from error

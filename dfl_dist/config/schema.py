@@ -220,12 +220,21 @@ class Setting:
         return self.type | None if self.default is None else self.type
 
     @property
+    def options(self) -> tuple[Any, ...]:
+        """The types among which the value has one."""
+        return get_args(self.type) if get_origin(self.type) in (Union, types.UnionType) else (self.type,)
+
+    @property
+    def names(self) -> list[str]:
+        """The values that are words to choose from."""
+        return [name for option in self.options if get_origin(option) is Literal for name in get_args(option)]
+
+    @property
     def allowed(self) -> str:
         """What may be asked, in words."""
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        options = get_args(self.type) if get_origin(self.type) in (Union, types.UnionType) else (self.type,)
         parts: list[str] = []
-        for option in options:
+        for option in self.options:
             if get_origin(option) is Literal:
                 parts += get_args(option)
             elif option is not type(None):

@@ -55,6 +55,25 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "word", "near"),
+    [
+        ("data.partition", "dirchlet", "dirichlet"),
+        ("data.partition", "IID", "iid"),
+        ("local.schedule", "cosin", "cosine"),
+        ("rank0", "coordinater", "coordinator"),
+        ("backend", "glooo", "gloo"),
+        ("threads", "atuo", "auto"),
+        ("rounds", "auto", None),
+    ],
+)
+def test_the_nearest_word_is_offered(key: str, word: str, near: str | None) -> None:
+    hint = f" (did you mean {near}?)" if near else ""
+    with pytest.raises(ConfigError) as error:
+        parse([f"--{key}", word])
+    assert str(error.value) == f"{key}: given {word}, allowed: {SETTINGS[key].allowed}{hint}"
+
+
+@pytest.mark.parametrize(
     ("name", "text", "refused"),
     [
         ("resolved.yaml", dump(values_of(resolve(ask({"out": "/q"})))), True),
