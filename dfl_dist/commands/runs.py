@@ -1,14 +1,16 @@
 """`dfl-dist runs [FOLDER ...]`: what runs there are, how they stand, what they have reached."""
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.report.read import Run, find_runs, is_run, read_run
+from dfl_dist.report.read import Run, is_run, no_runs, read_run, runs_in
 from dfl_dist.report.states import accuracy_of, changed_s, format_age, progress_of, state_of
 from dfl_dist.text import format_table, help_page
 
 DEFAULT = "runs"
+NONE_YET = "no runs in runs/ yet; dfl-dist launch makes one, or dfl-dist train in one process"
 HEAD = ("run", "state", "method", "data", "clients", "rounds", "accuracy", "last change")
 
 
@@ -19,9 +21,15 @@ def main(argv: list[str]) -> int:
     for word in argv:
         if word.startswith("-"):
             raise refusal("option", word, "folders of runs only")
-    found = [folder for name in argv or [DEFAULT] for folder in look_into(Path(name)) if not folder.is_symlink()]
+    found = {name: look_into(Path(name)) for name in argv or [DEFAULT]}
+    if not argv and not found[DEFAULT]:
+        print(NONE_YET)
+        return 0
+    for name, folders in found.items():
+        if not folders:
+            raise no_runs(Path(name))
     runs, problems = [], []
-    for folder in found:
+    for folder in chain.from_iterable(found.values()):
         try:
             runs.append(read_run(folder))
         except ConfigError as error:
@@ -46,15 +54,12 @@ def help_text() -> str:
 
 
 def look_into(folder: Path) -> list[Path]:
-    """The runs in a folder, and those of the sweeps in it; refused where there is neither."""
-    sweeps = [] if is_run(folder) else [path for path in folder.glob("*/") if not (path.is_symlink() or is_run(path))]
-    within = [path for sweep in sorted(sweeps) for path in sorted(sweep.glob("*/")) if is_run(path)]
-    try:
-        return find_runs(folder) + within
-    except ConfigError:
-        if not within:
-            raise
-    return within
+    """The folder itself if it is a run's, else the runs in it, and those of the sweeps in it; without links."""
+    if (runs := runs_in(folder)) == [folder]:
+        return runs
+    sweeps = [path for path in folder.glob("*/") if not is_run(path)]
+    runs += [path for sweep in sorted(sweeps) if not sweep.is_symlink() for path in sorted(sweep.glob("*/"))]
+    return [path for path in runs if is_run(path) and not path.is_symlink()]
 
 
 def row_of(run: Run) -> tuple[str, ...]:

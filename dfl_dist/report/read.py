@@ -8,7 +8,7 @@ from typing import Any
 
 from dfl_dist.config.schema import Config
 from dfl_dist.config.values import Asked, load_asked, load_resolved, values_of
-from dfl_dist.errors import refusal
+from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.formats import FORMAT, described, format_of
 from dfl_dist.run_folder.files import ENDED_BY, read_json, read_lines, says_finished
 from dfl_dist.run_folder.metrics import METRICS
@@ -86,15 +86,25 @@ def is_run(folder: Path) -> bool:
     return (folder / "resolved.yaml").is_file()
 
 
-def find_runs(folder: Path) -> list[Path]:
-    """The folder itself if it is a run's, else the runs directly in it; refused where there is none."""
+def runs_in(folder: Path) -> list[Path]:
+    """The folder itself if it is a run's, else the runs directly in it."""
     try:
         found = [path for path in (folder, *sorted(folder.glob("*/"))) if is_run(path)]
     except OSError as error:
         raise refusal("run", folder, f"a folder that can be read ({error.strerror})") from error
-    if not found:
-        raise refusal("run", folder, "the folder of a run, such as runs/latest, or of several")
-    return found[:1] if found[0] == folder else found
+    return found[:1] if folder in found else found
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The folder itself if it is a run's, else the runs directly in it; refused where there is none."""
+    if not (found := runs_in(folder)):
+        raise no_runs(folder)
+    return found
+
+
+def no_runs(folder: Path) -> ConfigError:
+    """What is said of a named folder without runs."""
+    return refusal("run", folder, "the folder of a run, such as runs/latest, or of several")
 
 
 def check_format(key: str, folder: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from run_folders import ELSEWHERE, GONE, HERE, lead, write_run
 
-from dfl_dist.commands.runs import main
+from dfl_dist.commands.runs import NONE_YET, main
+from dfl_dist.errors import ConfigError
 from dfl_dist.report.states import format_age
 
 
@@ -44,6 +45,31 @@ def test_the_runs_of_a_sweep_are_among_them(tmp_path: Path, capsys: pytest.Captu
     assert main([str(tmp_path)]) == main([str(tmp_path / "grid")]) == 0
     shown = [line.split()[0].removeprefix(f"{tmp_path}/") for line in capsys.readouterr().out.splitlines()]
     assert sorted(shown) == sorted(["run", "grid/one", "grid/two", "alone", "run", "grid/one", "grid/two"])
+
+
+def test_before_any_run_there_is_a_way_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a folder is named that has none, that is a mistake."""
+    monkeypatch.chdir(tmp_path)
+    for begun in (tmp_path, tmp_path / "runs", tmp_path / "runs" / "sgp-digits-001"):
+        begun.mkdir(exist_ok=True)
+        assert main([]) == 0
+        assert capsys.readouterr().out == f"{NONE_YET}\n"
+    write_run(tmp_path / "other" / "a", [0.5])
+    with pytest.raises(ConfigError, match="run: given runs, allowed: the folder of a run, such as runs/latest"):
+        main(["other", "runs"])
+
+
+def test_a_run_may_be_named_by_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "runs" / "a", [0.5])
+    (tmp_path / "runs" / "latest").symlink_to("a")
+    for words, shown in ([], ["runs/a"]), (["runs/latest"], ["runs/latest"]):
+        assert main(words) == 0
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == shown
 
 
 def test_a_run_of_a_later_format_is_named_and_hides_no_other(
