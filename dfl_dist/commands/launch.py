@@ -88,7 +88,7 @@ def read(argv: list[str]) -> Launch:
     """The command line, refused before anything is started where it cannot be."""
     words = split(["--ranks" if word == "-n" else word for word in argv], OPTIONS, flags=("doctor", DRY))
     if words.plain:
-        raise refusal("launch", words.plain[0], "options and settings, --KEY VALUE each")
+        raise refusal("launch", words.plain[0], "options and settings, --KEY VALUE each, and flags, without one")
     beside = [*(f"--{flag}" for flag in words.flags - {"doctor"}), *words.settings]
     if (doctor := "doctor" in words.flags) and beside:
         raise refusal("doctor", beside[0], "no settings of a run beside it")

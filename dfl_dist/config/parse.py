@@ -20,6 +20,12 @@ from dfl_dist.errors import ConfigError, nearest, one_line, refusal
 SECTIONS = {key.split(".")[0] for key in SETTINGS if "." in key}
 OF_TENSORBOARD = "false; what was true is now --tracker tensorboard"
 WITHOUT_SETTING = {"config": "a file", TENSORBOARD: OF_TENSORBOARD}
+NO_SETTINGS = {  # words that are none, and what was probably meant
+    "dry_run": "--dry-run",
+    **dict.fromkeys(("dry-run", "true", "false"), "--dry-run, which takes no value"),
+    **dict.fromkeys(("-n", "ranks"), "dfl-dist launch -n N, or torchrun --nproc_per_node=N"),
+    "version": "dfl-dist --version",
+}
 EXAMPLE = "YAML such as local: {rho: 0.2}"
 
 
@@ -116,9 +122,9 @@ def check_key(key: str) -> str:
 
 def unknown_key(name: str) -> ConfigError:
     """What is said of a word that is no setting, with what it may have meant."""
-    file = f"--config {name}" if name.endswith((".yaml", ".yml")) else None
+    meant = f"--config {name}" if name.endswith((".yaml", ".yml")) else NO_SETTINGS.get(name.partition("=")[0])
     by_ending = {key.split(".")[-1]: key for key in reversed(SETTINGS)}
-    near = file or by_ending.get(name) or nearest(name, SETTINGS) or by_ending.get(nearest(name, by_ending) or "")
+    near = meant or by_ending.get(name) or nearest(name, SETTINGS) or by_ending.get(nearest(name, by_ending) or "")
     hint = f" (did you mean {near}?)" if near else ""
     return ConfigError(f"{name}: unknown key, allowed: those of --help{hint}")
 

@@ -55,6 +55,25 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["true"], "true: unknown key, allowed: those of --help (did you mean --dry-run, which takes no value?)"),
+        (["--dry-run=true"], "dry-run: unknown key, allowed: those of --help (did you mean --dry-run, which takes"),
+        (["--dry_run"], "dry_run: unknown key, allowed: those of --help (did you mean --dry-run?)"),
+        (["--version"], "version: unknown key, allowed: those of --help (did you mean dfl-dist --version?)"),
+        (["-n", "4"], "-n: unknown key, allowed: those of --help (did you mean dfl-dist launch -n N, or torchrun --"),
+        (["-n=4"], "-n=4: unknown key, allowed: those of --help (did you mean dfl-dist launch -n N, or torchrun"),
+        (["--ranks", "4"], "ranks: unknown key, allowed: those of --help (did you mean dfl-dist launch -n N, or"),
+        (["a.yaml"], "a.yaml: unknown key, allowed: those of --help (did you mean --config a.yaml?)"),
+    ],
+)
+def test_what_is_no_setting_is_told_what_it_may_have_meant(words: list[str], line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(words)
+    assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize(
     ("key", "word", "near"),
     [
         ("data.partition", "dirchlet", "dirichlet"),
