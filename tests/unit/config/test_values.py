@@ -1,5 +1,6 @@
 """Settings as values: asked for and in force, the two YAML files of a run, what may change when it is resumed."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from dfl_dist.config.parse import parse
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import DEFAULTS, SETTINGS
 from dfl_dist.config.values import (
+    RESUMABLE,
     ask,
     changed_on_resume,
     dump,
@@ -132,3 +134,9 @@ def test_what_may_change_on_resume() -> None:
         "data.alpha": 0.9,
     }
     assert sorted(changed_on_resume(before, before | fixed)) == sorted(fixed)
+
+
+def test_the_guide_says_what_may_change_on_resume() -> None:
+    guide = (Path(__file__).parents[3] / "launch" / "README.md").read_text()
+    sentence = guide.partition("On resume these may change:")[2].partition("Anything else")[0]
+    assert {word.removesuffix(".*") for word in re.findall(r"`([\w.*]+)`", sentence)} == set(RESUMABLE)
