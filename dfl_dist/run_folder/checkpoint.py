@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dfl_dist.errors import ConfigError
+from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.formats import FORMAT, format_of
 from dfl_dist.run_folder.files import read_json, sync_folder, write_atomic
 
@@ -177,10 +177,13 @@ def way_out(folder: Path) -> str:
 
 
 def check_format(path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse a file of another format, before anything else is read from it; one without content is damaged."""
+    """Refuse a file of another format, before anything else is read from it; one without content is damaged.
+
+    No older checkpoint is offered instead: the version that wrote this one can go on from it.
+    """
     if content and format_of(content) != FORMAT:
-        given = f"{path} is of format {format_of(content)}"
-        raise ConfigError(f"resume: {given}, allowed: {FORMAT}; {way_out(path.parent)}")
+        given = f"{path}, of format {format_of(content)}"
+        raise refusal("resume", given, f"format {FORMAT}, which this version writes")
 
 
 def read_manifest(folder: Path, identity: Mapping[str, Any]) -> dict[str, Any]:

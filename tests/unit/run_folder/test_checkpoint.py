@@ -187,11 +187,11 @@ def test_a_manifest_that_is_damaged_is_refused(tmp_path: Path, text: str) -> Non
 
 
 def test_the_format_counts_before_what_else_a_manifest_has(tmp_path: Path) -> None:
-    folder = save(tmp_path, 10)
+    _, folder = save(tmp_path, 5), save(tmp_path, 10)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest |= {"format": FORMAT + 1, "clients": manifest.pop("files")}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    words = rf"manifest\.json is of format {FORMAT + 1}, allowed: {FORMAT}; there is none before it"
+    words = rf"manifest\.json, of format {FORMAT + 1}, allowed: format {FORMAT}, which this version writes$"
     with pytest.raises(ConfigError, match=words):
         checkpoint.read_manifest(folder, IDENTITY)
 
@@ -204,7 +204,7 @@ def test_the_format_counts_before_what_else_a_clients_file_has(tmp_path: Path, n
     torch.save({"format": number, "number": 0} if number else content, buffer := io.BytesIO())
     vouch_for(folder, buffer.getvalue())
     if number:
-        with pytest.raises(ConfigError, match=rf"client-0000\.pt is of format {number}, allowed: {FORMAT}; "):
+        with pytest.raises(ConfigError, match=rf"client-0000\.pt, of format {number}, allowed: format {FORMAT}, "):
             load_all(folder)
     else:
         assert load_all(folder)[0].holdings.w == 1.0

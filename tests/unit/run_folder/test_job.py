@@ -96,7 +96,7 @@ def test_a_folder_of_another_format_is_refused_in_one_line(number: int) -> None:
         with pytest.raises(ConfigError, match=words):
             plan_job({"rounds": 30, **given}, None, "a job")
     renumber(checkpoint_folder / "manifest.json", number)
-    with pytest.raises(ConfigError, match=rf"manifest.json is of format {number}, allowed: 1; there is none before it"):
+    with pytest.raises(ConfigError, match=rf"manifest.json, of format {number}, allowed: format 1, which this"):
         checkpoint.read_manifest(checkpoint_folder, {})
 
 
