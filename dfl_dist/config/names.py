@@ -13,15 +13,20 @@ def is_import_path(name: str) -> bool:
     return ":" in name
 
 
+def imported(path: str) -> Any:
+    """What an import path leads to."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
 def lookup(key: str, name: str, registry: Mapping[str, Any]) -> Any:
     """The entry of a registry, or what the import path `package.module:name` leads to."""
     if name in registry:
         return registry[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if not is_import_path(name):
         raise refusal(key, name, ", ".join(registry) + " or package.module:name", registry)
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return imported(name)
     except Exception as error:  # whatever the user's module does when it is imported
         fail_as_user(f"{key}: importing {name}")
         allowed = "a module that can be imported, and a name in it"

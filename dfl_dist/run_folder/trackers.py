@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
-from dfl_dist.config.names import lookup
+from dfl_dist.config.names import imported, lookup
 from dfl_dist.config.values import format_value
 from dfl_dist.errors import ConfigError, one_line, refusal, user_error
 from dfl_dist.run_folder.files import read_json
@@ -189,21 +189,32 @@ def patience_s(settings: Mapping[str, Any]) -> float:
 
 
 def find(asked: str | None) -> dict[str, Make]:
-    """The trackers of a setting such as "tensorboard,my_project.trackers:table", by name."""
+    """The trackers of a setting such as "tensorboard,my_project.trackers:table", by name; nothing is imported yet."""
     names = [name.strip() for name in (asked or "").split(",")]
-    found = {name: lookup("tracker", name, TRACKERS) for name in names if name}
-    for name, make in found.items():
-        if not callable(make):
-            raise refusal("tracker", name, "a function of the settings and the run folder")
-    return found
+    return {name: partial(begin, name) for name in names if name}
+
+
+def begin(name: str, settings: Mapping[str, Any], folder: Path) -> Tracker:
+    """Import a tracker and make it."""
+    import_package(name)
+    make: Make = TRACKERS[name] if name in TRACKERS else imported(name)
+    return make(settings, folder)
+
+
+def import_package(name: str) -> None:
+    """Import what a built-in tracker needs."""
+    if name in PACKAGES:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when it is imported
+        importlib.import_module(PACKAGES[name])
 
 
 def check(asked: str | None) -> None:
-    """Refuse trackers that are not known, or whose package is missing."""
-    for name in find(asked).keys() & PACKAGES.keys():
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when it is imported
+    """Refuse trackers that are not known or cannot be imported."""
+    for name in find(asked):
+        if not callable(lookup("tracker", name, TRACKERS)):
+            raise refusal("tracker", name, "a function of the settings and the run folder")
         try:
-            importlib.import_module(PACKAGES[name])
+            import_package(name)
         except Exception as error:  # whatever a broken installation raises
             reason = f"{one_line(error)}; pip install 'dfl-dist[{name}]'"
             raise ConfigError(f"tracker: given {name}, which cannot be imported: {reason}") from error

@@ -85,7 +85,8 @@ def check(plan: Plan) -> None:
     config = plan.resolved
     if torch.cuda.device_count() == 0:
         choose_backend(config.backend, gpu_each=False)
-    trackers.check(config.tracker)
+    if plan.start is None or config.tracker != plan.start.resolved.tracker:  # else the run goes on without what fails
+        trackers.check(config.tracker)
     schedule = graph_schedule(config)
     if config.graph.file is None or plan.start is None:
         return

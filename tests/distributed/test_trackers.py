@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 import tracked
 import yaml
-from launching import ROOT, TRAINER, Running, dfl_dist, lines, ranks, run, running, train, wait_for_rounds
+from launching import (
+    ROOT,
+    TRAINER,
+    Running,
+    alone,
+    dfl_dist,
+    elastic,
+    lines,
+    ranks,
+    run,
+    running,
+    train,
+    wait_for_rounds,
+)
 from own_trackers import told
 
 from dfl_dist.run_folder.files import read_json
@@ -110,6 +123,22 @@ def test_trackers_that_fail_are_named_once_and_the_others_go_on(tmp_path: Path) 
     )
     kept = [entry for entry in told(tmp_path / "run", 0) if "line" in entry]
     assert [entry["line"]["round"] for entry in kept] == [0, 1, 2]
+
+
+def test_a_tracker_that_breaks_while_a_run_is_started_again_does_not_end_it(tmp_path: Path) -> None:
+    """Nor does the restart wait for one that needs its time at the end. Asked for anew, a broken one is refused."""
+    broken = "breaking:TakesItsTime"
+    words = (*SHORT, "--rounds", "4", "--checkpoint.every", "1", "--tracker", broken)
+    done = run(elastic(2, 1, "broken_trainer:killed", "local steps", "1", "3", *words), tmp_path)
+    assert (done.code, done.err.count("Traceback")) == (0, 0), done.err
+    assert "all ranks start again (1 of 1)" in done.err
+    assert [re.sub(r"line \d+", "line N", line) for line in done.err.splitlines() if "tracker" in line] == [
+        f"[rank 0] tracker {broken} failed: RuntimeError in breaking.py, line N: gone; the run goes on without it"
+    ]
+    assert "state" not in told(tmp_path / "run", 0)[-1]
+    done = run(alone("--resume", "run", "--rounds", "5", "--tracker", f"tensorboard,{broken}"), tmp_path)
+    assert done.code == 1
+    assert f"dfl_dist: tracker: importing {broken} failed: RuntimeError in breaking.py, line " in done.err
 
 
 def test_a_tracker_that_hangs_holds_nobody_up(tmp_path: Path) -> None:

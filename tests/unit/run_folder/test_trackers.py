@@ -24,8 +24,7 @@ KEEP = {"keep": own_trackers.Keep}
 
 
 def test_several_are_asked_for_with_commas_by_name_or_import_path() -> None:
-    found = trackers.find("tensorboard, own_trackers:Keep,tensorboard")
-    assert found == {"tensorboard": TensorBoard, "own_trackers:Keep": own_trackers.Keep}
+    assert list(trackers.find("tensorboard, own_trackers:Keep,tensorboard")) == ["tensorboard", "own_trackers:Keep"]
     assert trackers.find(None) == {}
 
 
@@ -123,6 +122,24 @@ def test_nobody_waits_for_a_tracker_that_is_being_made(tmp_path: Path, caplog: p
     assert [record.getMessage() for record in caplog.records] == [
         "tracker slow is not done in time; the run ends without it"
     ]
+
+
+def test_one_whose_import_fails_or_hangs_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As that of a run which goes on may by then."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "breaks.py").write_text("raise RuntimeError('gone')")
+    (tmp_path / "waits.py").write_text("import threading; threading.Event().wait()")
+    asked = trackers.find("breaks:make,waits:make,own_trackers:Keep")
+    with caplog.at_level(logging.WARNING):
+        opened = Trackers(asked, SETTINGS | {"timeout_s": 2.0}, tmp_path)
+        opened.finish("finished", None)
+    assert [record.getMessage() for record in caplog.records] == [
+        "tracker breaks:make failed: RuntimeError in breaks.py, line 1: gone; the run goes on without it",
+        "tracker waits:make is not done in time; the run ends without it",
+    ]
+    assert own_trackers.told(tmp_path)[-1] == {"state": "finished", "model": None}
 
 
 # What is built in.
