@@ -12,8 +12,10 @@ from types import FrameType
 from typing import Protocol
 
 from dfl_dist.errors import ConfigError
+from dfl_dist.system import leave
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+LEAVE_WITHIN_S = 10.0  # once the work is done: a user's threads and exit handlers, as trackers may have left them
 SAME_PRESS_S = 1.0  # a terminal's Ctrl-C reaches a rank twice: once directly, once through torchrun
 
 
@@ -182,6 +184,19 @@ def say(text: str) -> None:
     if os.environ.get("RANK", "0") == "0":
         with suppress(OSError):  # a terminal that was closed
             os.write(2, f"dfl_dist: {text}\n".encode())
+
+
+def begin_to_leave(code: int) -> None:
+    """The work is done: from now on no signal changes the exit code, and nobody's threads hold up the end for long."""
+    ignore_signals()
+    threading.Thread(target=leave_by_force, args=(code,), daemon=True).start()
+
+
+def leave_by_force(code: int) -> None:
+    """End this process, if it has not ended by itself in time."""
+    time.sleep(LEAVE_WITHIN_S)
+    say(f"threads or exit handlers, perhaps of a tracker, go on {LEAVE_WITHIN_S:g} s after the end; left by force")
+    leave(code)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ call is the function `dfl_dist.train`.
 import sys
 
 from dfl_dist.errors import not_installed
-from dfl_dist.signals import ignore_signals, take_over
+from dfl_dist.signals import begin_to_leave, take_over
 from dfl_dist.text import show_life
 
 if __name__ == "__main__":
@@ -20,5 +20,5 @@ if __name__ == "__main__":
         print(f"dfl_dist: {not_installed(error)}", file=sys.stderr)
         sys.exit(2)
     code = main()
-    ignore_signals()  # what is left is to leave
+    begin_to_leave(code)
     sys.exit(code)

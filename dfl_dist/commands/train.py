@@ -2,7 +2,7 @@
 
 from dfl_dist.commands import launch
 from dfl_dist.config.help import help_text
-from dfl_dist.signals import ignore_signals, take_over
+from dfl_dist.signals import begin_to_leave, take_over
 from dfl_dist.text import help_page
 
 FORMS = {
@@ -21,5 +21,5 @@ def main(argv: list[str]) -> int:
     from dfl_dist.training.main import main as train  # a signal while it is imported is heard
 
     code = train(argv)
-    ignore_signals()  # what is left is to leave
+    begin_to_leave(code)
     return code

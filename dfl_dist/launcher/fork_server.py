@@ -19,10 +19,10 @@ from types import FrameType
 from typing import NoReturn
 
 from dfl_dist.launcher.processes import end_session
-from dfl_dist.launcher.rank import WATCHED, become, leave
+from dfl_dist.launcher.rank import WATCHED, become
 from dfl_dist.run_folder.status import NEWS
 from dfl_dist.signals import ENDING
-from dfl_dist.system import end_with_parent
+from dfl_dist.system import end_with_parent, leave
 
 MOST_BYTES = 1 << 20  # of a message
 FORK, SPAWN = "fork", "spawn"

@@ -1,7 +1,6 @@
 """How a rank begins: it will end with its launcher, whatever happens to that; then it calls what it is there for."""
 
 import atexit
-import contextlib
 import importlib
 import os
 import sys
@@ -9,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from dfl_dist.signals import ignore_signals, take_over
-from dfl_dist.system import end_with_parent
+from dfl_dist.signals import begin_to_leave, take_over
+from dfl_dist.system import end_with_parent, leave
 
 WATCHED = "DFL_AGENT"  # a file descriptor that ends when the agent does
 LOST_LAUNCHER = 1  # the exit code of a rank whose agent is gone
@@ -40,7 +39,9 @@ def call(target: str, arguments: Sequence[str], parent: int) -> int:
     take_over()
     sys.path.insert(0, os.getcwd())  # as `python -m` does: import paths of the user's own project
     sys.argv = [target, *arguments]
-    return find(target)(list(arguments))
+    code = find(target)(list(arguments))
+    begin_to_leave(code)
+    return code
 
 
 def become(target: str, arguments: Sequence[str], parent: int) -> NoReturn:
@@ -49,7 +50,6 @@ def become(target: str, arguments: Sequence[str], parent: int) -> NoReturn:
     code = 1
     try:
         code = call(target, arguments, parent)
-        ignore_signals()  # the work is done: a signal that comes now must not change its exit code
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     except SystemExit as error:
@@ -58,14 +58,6 @@ def become(target: str, arguments: Sequence[str], parent: int) -> NoReturn:
         sys.excepthook(*sys.exc_info())
     finally:
         leave(code)
-
-
-def leave(code: int) -> NoReturn:
-    """End this process, with all that it printed."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            stream.flush()
-    os._exit(code & 0xFF)
 
 
 if __name__ == "__main__":  # a rank that was started afresh: PARENT TARGET [ARGUMENT ...]

@@ -20,6 +20,7 @@ from dfl_dist.errors import (
 )
 from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY, Status
 from dfl_dist.signals import StopSignal
+from dfl_dist.system import leave
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,4 @@ def end_without_disk(error: Exception, status: Status) -> NoReturn:
 
 def leave_at_once(code: int) -> NoReturn:
     """Exit without a clean-up that would wait for ranks that are gone."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    leave(code)

@@ -4,9 +4,13 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from dfl_dist import signals
 
 
 class Keep:
@@ -59,6 +63,16 @@ class Hangs(Keep):
         child = subprocess.Popen(["sleep", "600"])
         self.path.with_name("child").write_text(str(child.pid))
         threading.Event().wait()
+
+
+class LeavesThreads(Keep):
+    """Does not end what it has begun, which Python waits for: a pool and a thread."""
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
+        super().__init__(settings, folder)
+        signals.LEAVE_WITHIN_S = 1.0  # so that no test need wait for longer
+        ThreadPoolExecutor(1).submit(time.sleep, 600)
+        threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
 
 
 def told(folder: Path, rank: int | str = "alone") -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "randomness": set(),
     "text": set(),
     "system": set(),
-    "signals": {"errors"},
+    "signals": {"errors", "system"},
     "topology": BASE,
     "models": BASE,
     "data": BASE,

@@ -3,6 +3,8 @@
 import os
 import platform
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -51,7 +53,32 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-# In a rank: the run ends after a round.
+# In a rank: the run ends after a round, and the process after the run.
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "ThreadPoolExecutor(1).submit(time.sleep, 600)",
+        "threading.Thread(target=time.sleep, args=(600,)).start()",
+        "atexit.register(time.sleep, 600)",
+    ],
+    ids=["pool", "thread", "exit handler"],
+)
+def test_what_others_have_begun_holds_up_the_end_of_the_process_for_a_moment_only(begun: str) -> None:
+    script = f"""
+import atexit, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from dfl_dist import signals
+{begun}
+signals.LEAVE_WITHIN_S = 0.2
+signals.begin_to_leave(3)
+print("done")
+sys.exit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "done\n")
+    assert done.stderr.endswith("perhaps of a tracker, go on 0.2 s after the end; left by force\n")
 
 
 @pytest.fixture
