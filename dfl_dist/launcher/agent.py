@@ -38,6 +38,7 @@ from dfl_dist.launcher.words import describe, say, what_follows
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
+LEFT_BY_0_S = 5.0  # that rank 0 gets for it, beside what its trackers may take, where nothing is started again
 MISSED_FIRST_S = 0.75  # that the ranks which wait for one that is stopped get to say so themselves
 LAST_CHANCE_S = 0.2  # that they get to leave, where none of them has
 GONE_WITHIN_S = 30.0
@@ -210,18 +211,20 @@ class Agent(SimpleElasticAgent):
 
     def _judge(self, why: str, leaving_s: float) -> RunResult:
         """After a failure: whether the run has ended for good all the same, and else why it starts again."""
-        end = time.monotonic() + leaving_s
-        while self.alive and time.monotonic() < end:
+        began = time.monotonic()
+        while self.alive and (since_s := time.monotonic() - began) < self._patience_s(leaving_s):
             self._kill(filter(is_stopped, self.alive))  # which cannot leave by themselves
+            if since_s > leaving_s:
+                self._kill(pid for pid, rank in self.alive.items() if rank > 0)
             self._note(self.server.exits(0.02))
         self._shutdown()
-        own, verdict = self.news.ending, self.news.ending or self._verdict()
+        own, verdict = self.news.ending, self._verdict()
         if verdict in COMPLETE:  # all is written: a rank that was killed later is no loss
             self.exits = dict.fromkeys(self.exits, 0)
             return RunResult(WorkerState.HEALTHY)
         allowed, left = self._worker_group.spec.max_restarts, self._remaining_restarts
         asked_to_stop = self.news.stop_is_asked()
-        if verdict in GIVEN_UP or asked_to_stop:
+        if self._has_failed_for_good():
             self._remaining_restarts = 0
         if told := self._told_elsewhere():
             say(told)
@@ -233,6 +236,16 @@ class Agent(SimpleElasticAgent):
         if self._remaining_restarts == 0:
             self._give_up(verdict or FAILED)
         return RunResult(WorkerState.FAILED)
+
+    def _has_failed_for_good(self) -> bool:
+        """Whether ranks that have failed are not started again."""
+        verdict, may_start = self._verdict(), self._remaining_restarts > 0 and not self.news.stop_is_asked()
+        return verdict in GIVEN_UP or (verdict is None and not may_start)
+
+    def _patience_s(self, leaving_s: float) -> float:
+        """How long ranks may take to leave: rank 0 long enough to tell its trackers of an end that is for good."""
+        tells = self.news.trackers_s > 0 and 0 in self.alive.values() and self._has_failed_for_good()
+        return self.news.trackers_s + LEFT_BY_0_S if tells else leaving_s
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         """End the ranks, since all are to start again; none is left when this returns."""
@@ -293,7 +306,7 @@ class Agent(SimpleElasticAgent):
 
     def _verdict(self) -> str | None:
         """How the run ended for good, where a rank or an agent of any host has said so."""
-        return self._word(VERDICT)
+        return self.news.ending or self._word(VERDICT)
 
     def _told_elsewhere(self) -> str | None:
         """Why the ranks failed, where a rank of another host has said so."""

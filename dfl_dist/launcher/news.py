@@ -13,10 +13,11 @@ MOST_BYTES = 1 << 20
 
 @dataclass
 class Told:
-    """What was told of a run: where it is kept, its timeout, how it ended, a user's traceback."""
+    """What was told of a run: where it is kept, its timeouts, how it ended, a user's traceback."""
 
     folder: Path | None = None
     timeout_s: float | None = None  # how long its ranks wait for each other
+    trackers_s: float = 0.0  # how long its end waits for its trackers
     ending: str | None = None
     words: str | None = None
 
@@ -24,7 +25,7 @@ class Told:
         """One message. The first to tell an ending, or last words, is the one who knows."""
         news = json.loads(message)
         if "folder" in news:
-            self.folder, self.timeout_s = Path(news["folder"]), news["timeout_s"]
+            self.folder, self.timeout_s, self.trackers_s = Path(news["folder"]), news["timeout_s"], news["trackers_s"]
         self.ending = self.ending or news.get("ending")
         self.words = self.words or news.get("words")
 

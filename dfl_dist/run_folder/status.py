@@ -1,9 +1,10 @@
 """What the trainer tells its launcher, and what a launcher leaves for scripts in the folder that --status names.
 
 A rank that `dfl-dist launch` started has a socket, whose number is in `DFL_NEWS`. On it goes one message per piece of
-news, a JSON object each: {"folder": path, "timeout_s": seconds} once the run has a folder, {"ending": word} when the
-run ends for good, so that nothing is started again that must fail again, and {"words": text}, which the launcher shows
-at the very end. So a launcher can stop a run by a file `STOP` in its folder, and give the job's exit code.
+news, a JSON object each: {"folder": path, "timeout_s": seconds, "trackers_s": seconds} once the run has a folder,
+{"ending": word} when the run ends for good, so that nothing is started again that must fail again, and {"words": text},
+which the launcher shows at the very end. So a launcher can stop a run by a file `STOP` in its folder, and give the
+job's exit code.
 """
 
 import contextlib
@@ -44,10 +45,13 @@ class Status:
     def is_there(self) -> bool:
         return self.news is not None
 
-    def tell_run(self, folder: Path, timeout_s: float) -> None:
-        """Say where the run is kept, and how long its ranks wait for each other; one rank of a host is enough."""
+    def tell_run(self, folder: Path, timeout_s: float, trackers_s: float) -> None:
+        """Say where the run is kept, how long its ranks wait for each other, and how long its end for trackers.
+
+        One rank of a host is enough.
+        """
         if self.first:
-            self._send(folder=str(folder), timeout_s=timeout_s)
+            self._send(folder=str(folder), timeout_s=timeout_s, trackers_s=trackers_s)
 
     def tell_ending(self, ending: str) -> None:
         """Say how the run ended."""

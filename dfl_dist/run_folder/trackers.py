@@ -90,7 +90,7 @@ class WandB:
     def __init__(self, settings: Mapping[str, Any], folder: Path) -> None:
         import wandb
 
-        quiet = wandb.Settings(console="off", silent=True, finish_timeout=0.8 * patience_s(settings))
+        quiet = wandb.Settings(console="off", silent=True, finish_timeout=0.8 * patience_s(settings["timeout_s"]))
         wandb.setup(quiet)  # or it asks for a key, if somebody watches
         try:
             self.run = wandb.init(
@@ -180,9 +180,9 @@ def token_of(folder: Path) -> str:
     return str(read_json(folder / "environment.json")["run"])
 
 
-def patience_s(settings: Mapping[str, Any]) -> float:
+def patience_s(timeout_s: float) -> float:
     """How long the end of a run waits for its trackers: the other ranks wait too, for `timeout_s` at the most."""
-    return min(FINISH_WITHIN_S, float(settings["timeout_s"]) / 2)
+    return min(FINISH_WITHIN_S, timeout_s / 2)
 
 
 # Which are asked for.
@@ -266,7 +266,7 @@ class Trackers:
     """All trackers of a run. Whatever they do, the run goes on."""
 
     def __init__(self, makes: Mapping[str, Make], settings: Mapping[str, Any], folder: Path) -> None:
-        self.patience_s = patience_s(settings) if makes else 0.0
+        self.patience_s = patience_s(settings["timeout_s"]) if makes else 0.0
         self.running = [Background(name, partial(make, settings, folder)) for name, make in makes.items()]
 
     def log(self, line: Mapping[str, Any]) -> None:

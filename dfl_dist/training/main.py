@@ -18,6 +18,7 @@ from dfl_dist.run_folder.fence import Fence
 from dfl_dist.run_folder.folder import check_seen
 from dfl_dist.run_folder.job import Job
 from dfl_dist.run_folder.status import Status
+from dfl_dist.run_folder.trackers import patience_s
 from dfl_dist.signals import Stops, require_linux, stops_of_command
 from dfl_dist.training.agreement import Refusal, agree_on, build_alike, raise_together
 from dfl_dist.training.build import Built, build
@@ -155,8 +156,9 @@ def run_command(argv: list[str], stops: Stops) -> int:
     world, status = World(), Status()
 
     def on_job(job: Job) -> None:
-        status.tell_run(job.folder, job.resolved.timeout_s)
-        positions.limit_silence(job.resolved.timeout_s)
+        timeout_s = job.resolved.timeout_s
+        status.tell_run(job.folder, timeout_s, patience_s(timeout_s) if job.resolved.tracker else 0.0)
+        positions.limit_silence(timeout_s)
 
     try:
         require_linux()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from launching import TRAINER, Finished, elastic, ranks, run, torchrun
 from news import heard, listening
+from own_trackers import told
 
 SHORT = ("--num_clients", "4", "--rounds", "3", "--local.steps", "1", "--local.rho", "0", "--timeout_s", "20")
 TINY = ("--model.name", "own_project:tiny")
@@ -27,11 +28,13 @@ def test_a_data_function_that_raises_shows_its_traceback_once(tmp_path: Path, fu
 
 
 def test_a_model_that_raises_in_round_2_shows_its_traceback_once(tmp_path: Path) -> None:
-    """On both ranks, in the same round."""
-    done = run_on_two_ranks(tmp_path, TRAINER, "--model.name", "small_models:failing", "--num_clients", "2", *SHORT[2:])
+    """On both ranks, in the same round; and a tracker that needs its time is told of it."""
+    asked = ("--out", "run", "--tracker", "own_trackers:TakesItsTime", "--num_clients", "2", *SHORT[2:])
+    done = run_on_two_ranks(tmp_path, TRAINER, "--model.name", "small_models:failing", *asked)
     assert done.err.count(", in forward\n") == 1
     assert done.err.count("KeyError: 'a layer that is not there'") == 1
     assert "failed in round 2" in done.err
+    assert told(tmp_path / "run", 0)[-1] == {"state": "failed", "model": None}
 
 
 def test_under_torchrun_too_the_traceback_is_shown_once(tmp_path: Path) -> None:
@@ -107,6 +110,5 @@ def test_a_launcher_hears_of_a_refusal(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_launcher_hears_where_the_run_is_and_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done, told = run_with_a_launcher(tmp_path, monkeypatch, *SHORT, "--out", "run", "--report", "false")
     assert done.code == 0, done.err
-    assert sorted(map(str, told)) == sorted(
-        map(str, [{"folder": str(tmp_path / "run"), "timeout_s": 20.0}, *[{"ending": "finished"}] * 2])
-    )
+    place = {"folder": str(tmp_path / "run"), "timeout_s": 20.0, "trackers_s": 0.0}
+    assert sorted(map(str, told)) == sorted(map(str, [place, *[{"ending": "finished"}] * 2]))

@@ -44,11 +44,11 @@ def test_each_rank_tells_its_launcher_and_the_first_one_the_folder(launcher: soc
     for local_rank in (0, 1):
         told = Status.from_environment(local_rank)
         assert told.is_there
-        told.tell_run(Path("/runs/x"), 5.0)
+        told.tell_run(Path("/runs/x"), 5.0, 2.5)
         told.tell_last_words("Traceback …")
         told.tell_ending("failed")
-        expected = [{"words": "Traceback …"}, {"ending": "failed"}]
-        assert heard(launcher) == ([{"folder": "/runs/x", "timeout_s": 5.0}] if local_rank == 0 else []) + expected
+        run = {"folder": "/runs/x", "timeout_s": 5.0, "trackers_s": 2.5}
+        assert heard(launcher) == [*([run] if local_rank == 0 else []), {"words": "Traceback …"}, {"ending": "failed"}]
 
 
 def test_a_long_traceback_is_cut_in_the_middle(launcher: socket.socket) -> None:
@@ -87,7 +87,7 @@ def test_without_a_launcher_nobody_is_told(monkeypatch: pytest.MonkeyPatch, valu
         monkeypatch.setenv(NEWS, {"a pipe": str(writing), "closed": str(closed)}.get(value, value))
     told = Status.from_environment(0)
     assert not told.is_there
-    told.tell_run(Path("nowhere"), 5.0)
+    told.tell_run(Path("nowhere"), 5.0, 2.5)
     told.tell_ending("failed")
     os.close(writing)
     assert os.read(reading, 1) == b""
