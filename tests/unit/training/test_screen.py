@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -150,28 +152,33 @@ def test_a_report_for_which_there_is_no_room_costs_one_line_and_an_error_of_ours
     assert (bool(full.exc_info), bool(bug.exc_info)) == (False, True)
 
 
-def test_of_what_other_libraries_say_only_warnings_reach_the_screen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@contextmanager
+def fresh_logging() -> Iterator[None]:
+    """Logging as Python begins with it, without pytest's handlers; afterwards as it was."""
     root, ours = logging.getLogger(), logging.getLogger("dfl_dist")
-    levels = root.level, ours.level
-    monkeypatch.setattr(root, "handlers", [])  # pytest has some
+    before = root.handlers, root.level, ours.level
+    root.handlers = []
+    root.setLevel(logging.WARNING)
+    ours.setLevel(logging.NOTSET)
     try:
-        set_up_logging(0, tells=True)
-        logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
-        logging.getLogger("matplotlib").warning("no such font")
-        logging.getLogger("dfl_dist.training.progress").info("round 1")
+        yield
     finally:
-        root.setLevel(levels[0])
-        ours.setLevel(levels[1])
+        root.handlers = before[0]
+        root.setLevel(before[1])
+        ours.setLevel(before[2])
+
+
+@fresh_logging()
+def test_of_what_other_libraries_say_only_warnings_reach_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(0, tells=True)
+    logging.getLogger("matplotlib.font_manager").info("generated new fontManager")
+    logging.getLogger("matplotlib").warning("no such font")
+    logging.getLogger("dfl_dist.training.progress").info("round 1")
     assert capsys.readouterr().err.splitlines() == ["[rank 0] no such font", "[rank 0] round 1"]
 
 
-def test_a_script_without_logging_is_told_once_and_only_as_long_as_it_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest has some
-    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)  # as Python has it
+@fresh_logging()
+def test_a_script_without_logging_is_told_once_and_only_as_long_as_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
     log = logging.getLogger("dfl_dist.training.progress")
     for rank, level in ((0, logging.INFO), (0, logging.INFO), (3, logging.WARNING)):
         with telling(rank, tells=rank == 0):
