@@ -14,7 +14,7 @@ from dfl_dist.config.names import choose, is_import_path
 from dfl_dist.config.parse import SECTIONS, as_word, check_key, known, type_value, unknown_key
 from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import SETTINGS, Config
-from dfl_dist.config.values import ask, flatten, format_value
+from dfl_dist.config.values import TENSORBOARD, ask, flatten, format_value
 from dfl_dist.config.yaml_files import read_yaml
 from dfl_dist.errors import ConfigError, one_line, refusal
 from dfl_dist.models.zoo import MODELS
@@ -137,7 +137,10 @@ def read_grids(given: Any) -> list[list[list[Choice]]]:
 def read_axis(key: str, values: Any) -> list[Choice]:
     """An axis: a setting with a list of values, or with the one that all of this grid have; or bundles by name."""
     place = f"grid.{key}"
-    if key in SETTINGS and not isinstance(values, Mapping):
+    if key == TENSORBOARD:  # of an older file: refused, or without a meaning
+        given = values if isinstance(values, list) else [values]
+        found = [Choice("", read_settings({key: value}, place)) for value in given]
+    elif key in SETTINGS and not isinstance(values, Mapping):
         if not isinstance(values, list):
             return [Choice("", read_settings({key: values}, place))]
         options = [read_value(key, value) for value in values]

@@ -167,11 +167,13 @@ def test_the_older_key_of_a_tracker_is_refused_with_the_name_of_the_new_one(tmp_
     (tmp_path / "a.yaml").write_text(f"rounds: 3\ntensorboard: {value}\n")
     grid = f"ranks: 2\nsettings: {{tensorboard: {value}}}\ngrid: {{rounds: [3, 4]}}"
     (tmp_path / "grid.yaml").write_text(grid)
+    (tmp_path / "axis.yaml").write_text(f"ranks: 2\ngrid: {{tensorboard: [{value}], rounds: [3, 4]}}")
     ways: list[Callable[[], Any]] = [
         lambda: parse(["--config", str(tmp_path / "a.yaml")]),
         lambda: parse(["--rounds", "3", "--tensorboard", value]),
         lambda: from_script({"rounds": 3, "tensorboard": value == "true"}),
         lambda: dict(read_sweep(tmp_path / "grid.yaml", {}).cells[0].given),
+        lambda: dict(read_sweep(tmp_path / "axis.yaml", {}).cells[0].given),
     ]
     for way in ways:
         if value == "false":
