@@ -122,7 +122,7 @@ def test_a_damaged_file_is_refused_by_name(
 def test_what_may_change_on_resume() -> None:
     before = values_of(resolve(ask({})))
     free = {"rounds": 99, "timeout_s": 1.0, "backend": "gloo", "device": "cpu", "threads": 2, "eval.every": 9}
-    free["tracker"] = "wandb"
+    free |= {"max_seconds": 60.0, "stop.target": 0.9, "stop.patience": 3, "report": False, "tracker": "wandb"}
     assert changed_on_resume(before, before | free | {"checkpoint.keep": 9}) == []
     fixed = {
         "seed": 1,
@@ -132,6 +132,9 @@ def test_what_may_change_on_resume() -> None:
         "dtype": "float64",
         "window": 2,
         "data.alpha": 0.9,
+        "data.file": "partition.npz",
+        "local.schedule": "cosine",
+        "local.warmup_rounds": 3,
     }
     assert sorted(changed_on_resume(before, before | fixed)) == sorted(fixed)
 
