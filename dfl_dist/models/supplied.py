@@ -9,10 +9,13 @@ from torch import Tensor, nn
 from dfl_dist.errors import ArgumentError, fail_as_user, one_line
 
 MODULE = "a function without arguments that returns a torch module"
+NO_INSTANCE = "a function that returns a module, such as lambda: copy.deepcopy(net), which starts as net is now"
 
 
 def call_model(name: str, function: Callable[[], Any]) -> nn.Module:
     """What a user-supplied function of this name returns."""
+    if isinstance(function, nn.Module):  # which can be called too
+        raise ArgumentError("model", f"{name}, an instance of {type(function).__name__}", NO_INSTANCE)
     try:
         module = function()
     except Exception as error:  # whatever the user's function does

@@ -10,10 +10,11 @@ from torch import nn
 
 from dfl_dist.data.datasets import ARRAYS
 from dfl_dist.errors import refusal
+from dfl_dist.models.supplied import NO_INSTANCE
 
 # What each of them may be, for who has given something else.
 FUNCTIONS = {
-    "model": "a function that returns a module, such as lambda: copy.deepcopy(net), which starts as net is now",
+    "model": NO_INSTANCE,
     "data": f"a function that returns {', '.join(ARRAYS)}, such as lambda: (x, y, test_x, test_y)",
     "on_round": "a function that takes the metrics of a round, a dict",
 }

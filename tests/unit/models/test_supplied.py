@@ -10,6 +10,7 @@ from torch import nn
 
 from dfl_dist.errors import ArgumentError, UserCodeError
 from dfl_dist.models.supplied import call_model, check_fit, load_parameters
+from dfl_dist.training.user_code import FUNCTIONS
 
 SAMPLE = torch.zeros(1, 64)
 
@@ -38,6 +39,13 @@ def test_an_error_in_the_function_is_the_users() -> None:
 def test_a_function_that_needs_arguments_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"^model: given m:Linear, which fails when it is called: TypeError: "):
         call_model("m:Linear", nn.Linear)
+
+
+def test_a_module_itself_is_refused_with_what_makes_a_function_of_it() -> None:
+    """As in the library call; a module can be called too, but not without arguments."""
+    with pytest.raises(ArgumentError) as error:
+        call_model("m:net", nn.Linear(64, 10))  # type: ignore[arg-type]
+    assert str(error.value) == f"model: given m:net, an instance of Linear, allowed: {FUNCTIONS['model']}"
 
 
 @pytest.mark.parametrize(
