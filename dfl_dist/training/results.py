@@ -9,7 +9,7 @@ from torch import nn
 
 from dfl_dist import Result
 from dfl_dist.config.values import load_resolved
-from dfl_dist.errors import one_line, refusal
+from dfl_dist.errors import ConfigError, one_line, refusal
 from dfl_dist.report.read import check_format
 from dfl_dist.run_folder.files import read_json, read_lines
 from dfl_dist.run_folder.folder import is_finished, is_run
@@ -17,6 +17,7 @@ from dfl_dist.run_folder.metrics import METRICS
 from dfl_dist.training.build import make_module
 
 NO_RUN = "the folder of a run, such as runs/latest"
+WITH_MODEL = "dfl_dist.open_run(folder, model=…)"
 
 
 def read_result(folder: Path, model: Callable[[], nn.Module] | None = None) -> Result:
@@ -38,7 +39,12 @@ def load_model(folder: Path, model: Callable[[], nn.Module] | None) -> nn.Module
     """The mean model of a run that has ended, on the CPU and in the precision that it was trained in."""
     config = load_resolved(folder / "resolved.yaml")
     classes = read_json(folder / "classes.json").get("classes", [])
-    module = make_module(config.model.name, len(classes), model).to("cpu", getattr(torch, config.dtype))
+    try:
+        module = make_module(config.model.name, len(classes), model).to("cpu", getattr(torch, config.dtype))
+    except ConfigError as error:
+        if model is not None:
+            raise
+        raise ConfigError(f"{error}; or the run's function itself: {WITH_MODEL}") from error
     try:
         module.load_state_dict(torch.load(folder / "model.pt", map_location="cpu", weights_only=True))
     except FileNotFoundError as error:

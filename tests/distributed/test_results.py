@@ -114,11 +114,13 @@ def test_a_run_of_a_later_format_is_not_opened_whatever_its_settings(tmp_path: P
         dfl_dist.open_run(run_folder)
 
 
-def test_another_function_than_the_runs_is_refused(tmp_path: Path) -> None:
-    dfl_dist.train({**SHORT, "out": str(tmp_path / "run")}, model=small_models.softmax)
-    result = dfl_dist.open_run(tmp_path / "run", model=small_models.with_dropout)
-    with pytest.raises(dfl_dist.ConfigError, match="model: given small_models:softmax, which is not the model of"):
-        result.load_model()
+def test_another_function_than_the_runs_is_refused_and_none_where_no_name_leads_to_it(tmp_path: Path) -> None:
+    dfl_dist.train({**SHORT, "out": str(tmp_path / "run")}, model=lambda: nn.Linear(64, 10))
+    other, none = (dfl_dist.open_run(tmp_path / "run", model=model) for model in (small_models.with_dropout, None))
+    with pytest.raises(dfl_dist.ConfigError, match="<lambda>, which is not the model of"):
+        other.load_model()
+    with pytest.raises(dfl_dist.ConfigError, match=r"itself: dfl_dist\.open_run\(folder, model=…\)$"):
+        none.load_model()
 
 
 def test_calls_that_differ_in_nothing_that_is_written_are_two_runs(tmp_path: Path) -> None:
