@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dfl_dist.config.schema import SETTINGS
 from dfl_dist.config.values import OF_HOST, format_value, get
 from dfl_dist.config.values import replace as replace_values
 from dfl_dist.distributed.control import Control
@@ -25,17 +26,25 @@ def with_own_settings(job: Job, control: Control, world: World, settings: Callab
     if world.size == world.local_size:
         return job
     given = agree_on(control, lambda: settings() if world.host > 0 else {}, "read their settings")
-    given = {key: value for key, value in given.items() if value is not None}
-    differing = [key for key in given if key not in OF_HOST and not is_in_force(job, key, given[key])]
     own = [str(control.host), socket.gethostname()]
-    own += [text for key in differing[:1] for text in (key, format_value(given[key]))]
+    own += [text for key in differing(job, given)[:1] for text in (key, format_value(given[key]))]
     told = control.gather_text(SEPARATOR.join(own), "tell their settings")
     agree_on(control, lambda: check_alike(job, [text.split(SEPARATOR) for text in told]), "compare their settings")
     return on_host(job, given)
 
 
+def differing(job: Job, given: Mapping[str, Any]) -> list[str]:
+    """The settings, given on another host, that must be those of the run and are not."""
+    return [key for key, value in given.items() if key not in OF_HOST and not is_in_force(job, key, value)]
+
+
 def is_in_force(job: Job, key: str, value: Any) -> bool:
-    """Whether a setting that was given on another host is what the run was asked for, or what that led to."""
+    """Whether a setting that was given on another host is what the run was asked for, or what that led to.
+
+    A null says nothing, except where it means "none".
+    """
+    if value is None and not SETTINGS[key].is_optional:
+        return True
     return bool(value in (job.asked[key], get(job.resolved, key)))
 
 

@@ -1,5 +1,6 @@
 """Settings given on several hosts: which count, which are a host's own, and what is said of those that differ."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.values import ask
 from dfl_dist.errors import ConfigError
 from dfl_dist.run_folder.job import Job
-from dfl_dist.training.hosts import check_alike, is_in_force, on_host
+from dfl_dist.training.hosts import check_alike, differing, is_in_force, on_host
 
 ASKED = ask({"rounds": 7, "local.rho": None})
 JOB = Job(ASKED, resolve(ASKED, 4), None, "run", "start", Path("/a/run"), Path("/a/run/checkpoints/round-000003"))
@@ -20,6 +21,15 @@ def test_the_same_value_may_be_given_as_asked_or_as_in_force() -> None:
     assert is_in_force(JOB, "num_clients", 4)
     assert not is_in_force(JOB, "rounds", 8)
     assert not is_in_force(JOB, "local.rho", 0.2)
+
+
+@pytest.mark.parametrize("key", ["max_seconds", "tracker", "stop.target", "stop.patience", "model.init"])
+def test_a_null_is_compared_where_it_means_none(key: str) -> None:
+    asked = ask({key: {"tracker": "wandb", "model.init": "m.pt", "stop.patience": 2}.get(key, 0.5)})
+    limited = replace(JOB, asked=asked, resolved=resolve(asked, 4))
+    assert differing(limited, {key: None, "out": None}) == [key]
+    assert differing(JOB, {key: None, "local.rho": None}) == []
+    assert differing(limited, {"local.rho": None}) == [], "not given"
 
 
 def test_what_differs_is_refused_with_key_hosts_and_values() -> None:
