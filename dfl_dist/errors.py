@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -114,29 +114,41 @@ def is_of_disk(error: BaseException) -> bool:
 # Exceptions in code that is not ours.
 
 TYPED = ("<stdin>", "<python-input-", "<ipython-input-")  # the "files" of what a person types at a prompt
+INSTALLED = {"site-packages", "dist-packages"}  # the folders that have packages
+NAMED: set[str] = set()  # the packages that settings or scripts name a function of: the user's, though installed
+
+
+def name_as_users(module: str) -> None:
+    """Take the package of a module, of which the user has named a function, for the user's own."""
+    NAMED.add(module.partition(".")[0])
 
 
 def user_frames(error: BaseException) -> TracebackType | None:
     """The part of a traceback from the first frame of the user's own code on; None where there is no such frame.
 
-    It is what we called: a frame after one of ours that is neither ours nor of an installed package or Python itself.
+    It is what we called: a frame after one of ours that is neither ours nor of another's package or Python itself.
     """
     place, ours = error.__traceback__, False
     while place is not None:
-        file = Path(place.tb_frame.f_code.co_filename)
-        if PACKAGE in file.parents:
-            ours = True
-        elif ours and not is_installed(file):
+        if ours and is_users(place.tb_frame):
             return place
+        ours = ours or is_ours(place.tb_frame)
         place = place.tb_next
     return None
 
 
-def is_installed(file: Path) -> bool:
-    """Whether a source file belongs to Python or to an installed package, or is none at all (<frozen …>)."""
-    python = Path(traceback.__file__).parent
-    typed = file.name.startswith(TYPED)
-    return not (typed or file.is_absolute()) or "site-packages" in file.parts or python in file.parents
+def is_ours(frame: FrameType) -> bool:
+    return PACKAGE in Path(frame.f_code.co_filename).parents
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether code is neither ours nor Python's nor that of an installed package which the user did not name."""
+    file = Path(frame.f_code.co_filename)
+    if is_ours(frame):
+        return False
+    if INSTALLED.intersection(file.parts):
+        return str(frame.f_globals.get("__name__")).partition(".")[0] in NAMED
+    return file.name.startswith(TYPED) or (file.is_absolute() and Path(traceback.__file__).parent not in file.parents)
 
 
 def user_error(what: str, error: BaseException) -> UserCodeError | None:
@@ -146,10 +158,21 @@ def user_error(what: str, error: BaseException) -> UserCodeError | None:
     place = user_frames(error)
     if place is None:
         return None
-    last = [frame for frame in traceback.extract_tb(place) if not is_installed(Path(frame.filename))][-1]
+    last = [(frame, line) for frame, line in traceback.walk_tb(place) if is_users(frame)][-1]
     details = "".join(traceback.format_exception(type(error), error, place)).rstrip()
-    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
-    return UserCodeError(f"{what} failed: {where}", details)
+    return UserCodeError(f"{what} failed: {type_and_place(error, *last)}", details)
+
+
+def type_and_place(error: BaseException, frame: FrameType, line: int) -> str:
+    return f"{type(error).__name__} in {Path(frame.f_code.co_filename).name}, line {line}"
+
+
+def told_of(error: BaseException) -> str:
+    """What other hosts are told of an unexpected error: its type and its place, never its text."""
+    if found := user_error("user code", error):
+        return found.public
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return f"failed: {type_and_place(error, *last)}"
 
 
 def fail_as_user(what: str) -> None:

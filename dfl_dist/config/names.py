@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from dfl_dist.errors import fail_as_user, refusal
+from dfl_dist.errors import fail_as_user, name_as_users, refusal
 
 T = TypeVar("T")
 
@@ -16,6 +16,7 @@ def is_import_path(name: str) -> bool:
 def imported(path: str) -> Any:
     """What an import path leads to."""
     module, _, attribute = path.partition(":")
+    name_as_users(module)
     return getattr(importlib.import_module(module), attribute)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from dfl_dist.data.datasets import ARRAYS
-from dfl_dist.errors import refusal
+from dfl_dist.errors import name_as_users, refusal
 from dfl_dist.models.supplied import NO_INSTANCE
 
 # What each of them may be, for who has given something else.
@@ -27,6 +27,10 @@ class UserCode:
     model: Callable[[], nn.Module] | None = None
     data: Callable[[], Any] | None = None
     on_round: Callable[[dict[str, Any]], None] | None = None
+
+    def __post_init__(self) -> None:
+        for key in FUNCTIONS:
+            name_as_users(getattr(getattr(self, key), "__module__", None) or "")
 
     def check(self) -> None:
         """Refuse what is no function: a module or arrays themselves, or the name of a built-in one."""

@@ -16,10 +16,12 @@ from dfl_dist.errors import (
     ConfigError,
     UserCodeError,
     fail_as_user,
+    name_as_users,
     nearest,
     one_line,
     refusal,
     refused_as,
+    told_of,
     user_error,
 )
 from dfl_dist.models.flat import FlatModel
@@ -142,6 +144,22 @@ def test_what_was_typed_is_the_users(tmp_path: Path, file: str) -> None:
     with closing(Recorder(tmp_path, [typed["listen"]])) as recorder:
         found = user_error("on_round", caught(lambda: recorder.write({"round": 0}, {})))
     assert str(found) == f"on_round failed: ZeroDivisionError in {Path(file).name}, line 2"
+
+
+def test_a_package_that_a_setting_names_is_the_users_though_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dfl_dist.errors.NAMED", set())
+    package: dict[str, Any] = {"__name__": "theirs.listeners"}
+    code = "def listen(line):\n    raise KeyError('a sample of Ann')"
+    exec(compile(code, "/usr/lib/python3/site-packages/theirs/listeners.py", "exec"), package)
+    with closing(Recorder(tmp_path, [package["listen"]])) as recorder:
+        error = caught(lambda: recorder.write({"round": 0}, {}))
+    assert user_error("on_round", error) is None
+    assert told_of(error) == "failed: KeyError in listeners.py, line 2", "never its text"
+    name_as_users("theirs.nets")
+    assert str(user_error("on_round", error)) == "on_round failed: KeyError in listeners.py, line 2"
+    assert told_of(error) == "user code failed: KeyError in listeners.py, line 2"
 
 
 def test_an_error_in_torch_that_we_call_is_ours() -> None:
