@@ -46,7 +46,7 @@ def run_agent(program: Program, server: Server, command: socket.socket) -> int:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two pipes and a log for each rank
     output = Output(1, 2)
-    news = News(command, on_folder=lambda folder: output.keep_in(program.logs or folder / "logs"))
+    news = News(command, lambda folder: output.keep_in(program.logs or folder / "logs"), output.keep)
     output.listen(news.own.fileno(), news.hear)
     with names_from_files():
         return meet_and_run(program, server, output, news)

@@ -33,15 +33,20 @@ class Told:
 class News(Told):
     """The agent's side."""
 
-    def __init__(self, command: socket.socket, on_folder: Callable[[Path], None]) -> None:
+    def __init__(
+        self, command: socket.socket, on_folder: Callable[[Path], None], on_words: Callable[[int, str], None]
+    ) -> None:
         super().__init__()
         self.own, self.for_ranks = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.command, self.on_folder = command, on_folder
+        self.command, self.on_folder, self.on_words = command, on_folder, on_words
 
     def hear(self, message: bytes) -> None:
         self.add(message)
-        if self.folder is not None and "folder" in json.loads(message):
+        news = json.loads(message)
+        if self.folder is not None and "folder" in news:
             self.on_folder(self.folder)
+        if "words" in news:
+            self.on_words(news["rank"], news["words"])
         with contextlib.suppress(OSError):  # a command that is gone
             self.command.send(message)
 

@@ -101,9 +101,11 @@ class Output:
         self.out, self.err = out, err
         self.poll, self.streams = select.epoll(), dict[int, Stream]()
         self.logs: list[Log] = []
+        self.newest: dict[int, Log] = {}  # of each rank
         self.folder: Path | None = None
         self.news: int | None = None
         self.on_news: Callable[[bytes], None] = lambda message: None
+        self.hears = False  # some that was read
         self.terminal: int | None = None  # the one that the first rank sees
         self.lock = threading.Lock()
         threading.Thread(target=self._read, daemon=True, name="output of the ranks").start()
@@ -127,6 +129,7 @@ class Output:
             ends.append(theirs)
         with self.lock:
             self.logs.append(log)
+            self.newest[rank] = log
             if self.folder:
                 log.open(self.folder)
         return ends[0], ends[1]
@@ -137,6 +140,11 @@ class Output:
             self.folder = folder
             for log in self.logs:
                 log.open(folder)
+
+    def keep(self, rank: int, text: str) -> None:
+        """Write what a rank has told, and not printed, into its log."""
+        with self.lock:
+            self.newest[rank].write(f"{text}\n".encode())
 
     def drain(self, within_s: float) -> None:
         """Wait until everything that ranks which have ended wrote was read."""
@@ -149,7 +157,7 @@ class Output:
             self.logs = [log for log in self.logs if log.folder is None]  # those that still wait for one
 
     def _has_news(self) -> bool:
-        return self.news is not None and bool(select.select([self.news], [], [], 0)[0])
+        return self.news is not None and bool(select.select([self.news], [], [], 0)[0] or self.hears)
 
     def _make_terminal(self) -> tuple[int, int]:
         """A terminal like the one of the command, for the bar that the first rank draws."""
@@ -171,7 +179,9 @@ class Output:
         while True:
             for file, _ in self.poll.poll(RESIZED_WITHIN_S):
                 if file == self.news:
+                    self.hears = True
                     self.on_news(os.read(file, MOST_BYTES))
+                    self.hears = False
                 else:
                     self._read_stream(file)
             self._resize()

@@ -2,9 +2,9 @@
 
 A rank that `dfl-dist launch` started has a socket, whose number is in `DFL_NEWS`. On it goes one message per piece of
 news, a JSON object each: {"folder": path, "timeout_s": seconds, "trackers_s": seconds} once the run has a folder,
-{"ending": word} when the run ends for good, so that nothing is started again that must fail again, and {"words": text},
-which the launcher shows at the very end. So a launcher can stop a run by a file `STOP` in its folder, and give the
-job's exit code.
+{"ending": word} when the run ends for good, so that nothing is started again that must fail again, and
+{"words": text, "rank": number}, which the launcher shows at the very end and keeps in that rank's log. So a launcher
+can stop a run by a file `STOP` in its folder, and give the job's exit code.
 """
 
 import contextlib
@@ -57,11 +57,12 @@ class Status:
         """Say how the run ended."""
         self._send(ending=ending)
 
-    def tell_last_words(self, text: str) -> None:
+    def tell_last_words(self, rank: int, text: str) -> None:
         """Hand over what a person is to see at the very end."""
         left_out = f"\n… {len(text) - MOST_CHARS} characters are left out here …\n"
         whole = len(text) <= MOST_CHARS
-        self._send(words=text if whole else text[: MOST_CHARS // 2] + left_out + text[-MOST_CHARS // 2 :])
+        words = text if whole else text[: MOST_CHARS // 2] + left_out + text[-MOST_CHARS // 2 :]
+        self._send(words=words, rank=rank)
 
     def _send(self, **news: str | float) -> None:
         if self.news is None:

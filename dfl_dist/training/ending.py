@@ -60,7 +60,7 @@ def end_with_failure(error: ConfigError | RunFaultError | UserCodeError, world: 
     """The exit code where all ranks know why the run does not begin or go on; it is said once on each host."""
     shown = None if isinstance(error, RunFaultError) else error.shown
     if isinstance(error, UserCodeError) and error.details:
-        show_user_error(error, status)
+        show_user_error(error, world.rank, status)
     elif shown or (shown is None and world.local_rank == 0):
         print(f"dfl_dist: {error}", file=sys.stderr, flush=True)
     ending = REFUSED if isinstance(error, ConfigError) else FAILED
@@ -69,11 +69,11 @@ def end_with_failure(error: ConfigError | RunFaultError | UserCodeError, world: 
     return EXIT_CODES[ending]
 
 
-def show_user_error(error: UserCodeError, status: Status) -> None:
+def show_user_error(error: UserCodeError, rank: int, status: Status) -> None:
     """The traceback of the user's own code: a launcher shows it at the very end, where a person looks."""
     text = f"{error.details}\ndfl_dist: {error}"
     if status.is_there:
-        status.tell_last_words(text)
+        status.tell_last_words(rank, text)
     else:
         print(text, file=sys.stderr, flush=True)
 
@@ -104,7 +104,7 @@ def is_stale(error: BaseException | None) -> bool:
     return error is not None
 
 
-def end_with_bug(error: Exception, status: Status) -> NoReturn:
+def end_with_bug(error: Exception, rank: int, status: Status) -> NoReturn:
     """Leave after an unexpected error, with its traceback; of one in the user's own code only that code's, once.
 
     An error of the user's own is not tried again.
@@ -117,7 +117,7 @@ def end_with_bug(error: Exception, status: Status) -> NoReturn:
         leave_at_once(1)
     first = groups.is_first("user error")
     if first and status.is_there:
-        show_user_error(found, status)
+        show_user_error(found, rank, status)
     elif first:
         log.error("%s\n%s", found, found.details)
     elif not status.is_there:

@@ -186,6 +186,6 @@ def run_command(argv: list[str], stops: Stops) -> int:
     except KeyboardInterrupt:
         leave_at_once(130)
     except Exception as error:
-        end_with_bug(error, status)
+        end_with_bug(error, world.rank, status)
     groups.disconnect()
     return code

@@ -78,6 +78,18 @@ def test_what_is_printed_before_there_is_a_folder_is_not_lost(tmp_path: Path, sc
     assert log_of(tmp_path / "logs", 1, 1)[1:] == ["late"]
 
 
+def test_what_a_rank_tells_for_the_end_is_in_its_log_too(tmp_path: Path, screen: Screen) -> None:
+    output = Output(screen.out, screen.err)
+    output.keep_in(tmp_path)
+    for rank in (0, 1):
+        print_as(output, rank, 0, b"", b"")
+    output.keep(1, "Traceback …\nKeyError")
+    output.drain(10)
+    assert log_of(tmp_path, 0, 1)[1:] == ["Traceback …", "KeyError"]
+    assert log_of(tmp_path, 0, 0)[1:] == []
+    assert screen.shown() == (b"", b"")
+
+
 def test_a_second_launch_adds_to_the_file(tmp_path: Path, screen: Screen) -> None:
     for text in (b"first\n", b"second\n"):
         output = Output(screen.out, screen.err)

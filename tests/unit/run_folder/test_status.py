@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield own
 
 
-def heard(launcher: socket.socket) -> list[dict[str, str]]:
+def heard(launcher: socket.socket) -> list[dict[str, Any]]:
     found = []
     while True:
         try:
@@ -45,14 +46,15 @@ def test_each_rank_tells_its_launcher_and_the_first_one_the_folder(launcher: soc
         told = Status.from_environment(local_rank)
         assert told.is_there
         told.tell_run(Path("/runs/x"), 5.0, 2.5)
-        told.tell_last_words("Traceback …")
+        told.tell_last_words(3, "Traceback …")
         told.tell_ending("failed")
         run = {"folder": "/runs/x", "timeout_s": 5.0, "trackers_s": 2.5}
-        assert heard(launcher) == [*([run] if local_rank == 0 else []), {"words": "Traceback …"}, {"ending": "failed"}]
+        words = {"words": "Traceback …", "rank": 3}
+        assert heard(launcher) == [*([run] if local_rank == 0 else []), words, {"ending": "failed"}]
 
 
 def test_a_long_traceback_is_cut_in_the_middle(launcher: socket.socket) -> None:
-    Status.from_environment(0).tell_last_words("a" + "\0" * 3 * MOST_CHARS + "z")  # 6 bytes each in JSON
+    Status.from_environment(0).tell_last_words(0, "a" + "\0" * 3 * MOST_CHARS + "z")  # 6 bytes each in JSON
     (message,) = heard(launcher)
     assert message["words"].startswith("a\0")
     assert message["words"].endswith("\0z")
@@ -72,7 +74,7 @@ def test_a_launcher_that_does_not_listen_holds_nobody_up(
     monkeypatch.setattr("dfl_dist.run_folder.status.SENT_WITHIN_US", 1000)
     told = Status.from_environment(0)
     for _ in range(1000):
-        told.tell_last_words("a" * MOST_CHARS)
+        told.tell_last_words(0, "a" * MOST_CHARS)
     assert 0 < len(heard(launcher)) < 1000
 
 
