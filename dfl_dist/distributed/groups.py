@@ -4,7 +4,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -202,13 +202,40 @@ def disconnect() -> None:
 
 
 def tell_word(key: str, word: str) -> None:
-    """Leave word in the store of the job, such as how it ended: whoever would start its ranks again looks there."""
+    """Leave word, such as how the job ended, in its store, where whoever would start its ranks again looks.
+
+    The other ranks look into that of this start, since the job's may have what was left by earlier ones.
+    """
 
     def tell() -> None:
-        for store in STORES.values():
+        for store in (*STORES.values(), *own_store()):
             with contextlib.suppress(RuntimeError):  # it may be gone
                 store.set(key, word)
 
-    teller = threading.Thread(target=tell, daemon=True, name="last word")
-    teller.start()
-    teller.join(WORD_WITHIN_S)  # over a link that is cut it would take minutes
+    do_in_time(tell)
+
+
+def hear_word(key: str) -> str:
+    """The word that a rank of this start has left; empty where none has."""
+    found = [""]
+
+    def hear() -> None:
+        for store in own_store():
+            with contextlib.suppress(RuntimeError):
+                if store.check([key]):
+                    found.append(store.get(key).decode())
+
+    do_in_time(hear)
+    return found[-1]
+
+
+def own_store() -> list[Any]:
+    """The store of this start, once its ranks have connected."""
+    return [dist.distributed_c10d._get_default_store()] if dist.is_initialized() else []
+
+
+def do_in_time(action: Callable[[], None]) -> None:
+    """Do something with a store, which would take minutes over a link that is cut."""
+    thread = threading.Thread(target=action, daemon=True, name="last word")
+    thread.start()
+    thread.join(WORD_WITHIN_S)

@@ -16,6 +16,7 @@ from dfl_dist.errors import (
     StaleStartError,
     UserCodeError,
     is_of_disk,
+    told_of,
     user_error,
 )
 from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY, Status
@@ -30,16 +31,22 @@ def conclude(status: Status, ending: str, why: str = "") -> None:
 
     `why` is for hosts whose own ranks do not know it.
     """
-    tell_why(status, why)
+    tell_why(why)
     if status.is_there:
         groups.tell_word(VERDICT, ending)
     status.tell_ending(ending)
 
 
-def tell_why(status: Status, why: str) -> None:
-    """Leave word for the launchers of other hosts why this rank fails."""
-    if why and status.is_there:
+def tell_why(why: str) -> None:
+    """Leave word for other hosts, their launchers or their ranks, why this rank fails."""
+    if why:
         groups.tell_word(WHY, f"{World.from_environment().host} {why}")
+
+
+def why_elsewhere() -> str:
+    """What a rank of another host has told of its failure; empty where none has."""
+    host, _, why = groups.hear_word(WHY).partition(" ")
+    return f"host {host}: {why}" if why and int(host) != World.from_environment().host else ""
 
 
 def end_well(result: Result, heard: StopSignal, status: Status) -> int:
@@ -91,9 +98,11 @@ def end_without_peer(error: PeerError, rank: int, status: Status, heard: StopSig
     lost = words is None and not stale and not positions.has_timed_out(error)
     if lost and status.is_there:  # what happened to the other rank is told there
         print(f"[rank {rank}] {error}", flush=True)
+    elif lost:
+        log.error("%s", "; ".join(filter(None, (str(error), why_elsewhere()))))
     elif words != "":
         log.error("%s", words or error)
-        tell_why(status, (words or str(error)).splitlines()[-1])
+        tell_why((words or str(error)).splitlines()[-1])
     leave_at_once(1)
 
 
@@ -113,6 +122,7 @@ def end_with_bug(error: Exception, rank: int, status: Status) -> NoReturn:
     if found is None and is_of_disk(error):
         end_without_disk(error, status)
     if found is None:
+        tell_why(told_of(error))
         log.error("failed", exc_info=error)
         leave_at_once(1)
     first = groups.is_first("user error")

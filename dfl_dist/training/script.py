@@ -12,8 +12,9 @@ from dfl_dist import Result
 from dfl_dist.config.parse import from_script
 from dfl_dist.distributed import groups
 from dfl_dist.distributed.world import World
-from dfl_dist.errors import ConfigError, UserCodeError
+from dfl_dist.errors import ConfigError, PeerError, RunFaultError, UserCodeError, told_of
 from dfl_dist.signals import InScript, require_linux, signals_restored
+from dfl_dist.training.ending import tell_why, why_elsewhere
 from dfl_dist.training.main import Call, run
 from dfl_dist.training.screen import call_to_go_on, telling
 from dfl_dist.training.user_code import UserCode
@@ -37,6 +38,15 @@ def train_from_script(
         raise error.with_traceback(None) from None  # a mistake takes one line, not the places where it was noticed
     except UserCodeError as error:
         raise (error.__cause__ or error) from None  # a script sees its own exception
+    except PeerError as error:
+        if why := why_elsewhere():
+            raise type(error)(f"{error}; {why}") from error.__cause__
+        raise
+    except RunFaultError:  # all ranks know
+        raise
+    except Exception as error:
+        tell_why(told_of(error))
+        raise
     finally:
         groups.disconnect()
 

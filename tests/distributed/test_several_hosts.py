@@ -2,12 +2,15 @@
 
 import contextlib
 import os
+import re
+import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from launching import Finished, Running, dfl_dist, running, torchrun_host, wait_for_rounds
+from forked import HELPERS
+from launching import TRAINER, Finished, Running, dfl_dist, ranks, run, running, torchrun_host, wait_for_rounds
 from ranks import free_port
 
 SHORT = ("--rounds", "4", "--local.steps", "1", "--eval.every", "2", "--report", "false", "--timeout_s", "20")
@@ -26,9 +29,9 @@ def launched(
         yield [stack.enter_context(running(command, cwd, **variables)) for command in commands]
 
 
-def screens(cwd: Path, common: Sequence[str], *own: Sequence[str]) -> list[Finished]:
+def screens(cwd: Path, common: Sequence[str], *own: Sequence[str], **variables: str) -> list[Finished]:
     """How the command ended on each host, and what was seen there."""
-    with launched(cwd, common, own) as jobs:
+    with launched(cwd, common, own, **variables) as jobs:
         return [job.finish() for job in jobs]
 
 
@@ -80,13 +83,39 @@ def test_settings_that_differ_are_refused_by_name_on_every_host(tmp_path: Path) 
 def test_the_text_of_an_exception_in_user_code_stays_on_its_host(
     tmp_path: Path, settings: tuple[str, ...], place: str, code: int
 ) -> None:
+    """Where pip has installed that code too; on its host it is also kept in the rank's log."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    for name in ("own_project.py", "small_models.py"):
+        shutil.copy(HELPERS / name, installed)
     text = {"own_project:raises_on_rank_1": "no such table", "own_project:no_arrays_on_rank_1": "a sample of Ann"}
-    first, second = screens(tmp_path, (*SHORT, *settings), (), ())
+    path = f"{installed}{os.pathsep}{HELPERS}"
+    first, second = screens(tmp_path, (*SHORT, *settings), (), (), PYTHONPATH=path)
     assert [first.code, second.code] == [code, code], first.err + second.err
     secret = text.get(settings[1], "a layer that is not there")
     assert secret in second.err
     assert secret not in first.err + first.out
     assert first.err.count(place) == second.err.count(place) == 1
+    assert "start again" not in first.err + second.err
+    logs = tmp_path / "runs" / "latest" / "logs" / "attempt-0"
+    assert [secret in (logs / f"rank-000{rank}.log").read_text() for rank in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((TRAINER, *SHORT, "--model.name", "small_models:failing_on_rank_1"), "host 1: user code failed: KeyError in "),
+        (("broken_trainer:bug_on_rank_1", *SHORT), "host 1: failed: ValueError in setup.py, line "),
+        (("own_project:call_and_stumble",), "host 0: user code failed: ZeroDivisionError in own_project.py, line "),
+    ],
+    ids=["model in a round", "bug of ours", "script"],
+)
+def test_without_a_launcher_other_hosts_are_told_type_and_place(
+    tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    done = run(ranks(2, "ranks:on_hosts", *words), tmp_path)
+    (line,) = [line for line in done.err.splitlines() if told in line]
+    assert re.search(r"the connection is gone \(.*\); host \d: .* in \w+\.py, line \d+$", line)
 
 
 def test_a_run_that_diverges_says_why_on_every_host(tmp_path: Path) -> None:

@@ -39,6 +39,13 @@ def call(target: str, arguments: Sequence[str]) -> int:
         return 1
 
 
+def on_hosts(arguments: Sequence[str]) -> int:
+    """TARGET [ARGUMENT ...]: call the target where each rank is on a host of its own, as torchrun tells it."""
+    target, *rest = arguments
+    os.environ |= {"GROUP_RANK": os.environ["RANK"], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    return call(target, rest)
+
+
 def run_rank(variables: dict[str, str], target: str, arguments: Sequence[str]) -> int:
     """Fork a process that calls the target; its id."""
     parent, pid = os.getpid(), os.fork()
