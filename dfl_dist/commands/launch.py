@@ -4,16 +4,18 @@ import os
 import re
 import secrets
 import shlex
+import sys
+from contextlib import suppress
 from pathlib import Path
 
-from dfl_dist.commands.options import split
+from dfl_dist.commands.options import Words, split
 from dfl_dist.config.help import DRY_RUN
 from dfl_dist.config.parse import parse
 from dfl_dist.config.values import ask
-from dfl_dist.errors import refusal
+from dfl_dist.errors import ConfigError, refusal
 from dfl_dist.launcher.fork_server import FORK, SPAWN
 from dfl_dist.launcher.jobs import TRAINER, Program
-from dfl_dist.launcher.launch import Hosts, Launch, check_folder, find_place, make_folder, report, run
+from dfl_dist.launcher.launch import Hosts, Launch, check_folder, find_place, make_folder, report, run, tell_refusal
 from dfl_dist.run_folder import status
 from dfl_dist.signals import signals_caught
 from dfl_dist.text import count, help_page
@@ -41,7 +43,15 @@ def main(argv: list[str]) -> int:
     if {"-h", "--help"} & set(argv):
         print(help_text())
         return 0
-    launch = read(argv)
+    try:
+        launch = read(argv)
+    except ConfigError as error:
+        if not (hosts := others_to_tell(argv)):
+            raise
+        print(f"dfl-dist: {error}", file=sys.stderr, flush=True)
+        with signals_caught() as interrupt:
+            tell_refusal(hosts, str(error), interrupt)
+        return status.EXIT_CODES[status.REFUSED]
     if launch.dry_run:
         return show(launch)
     with signals_caught() as interrupt:
@@ -57,11 +67,6 @@ def show(launch: Launch) -> int:
     from dfl_dist.training.main import main as train
 
     meeting, environment = find_place(launch)
-    for key, folder in (("logs", launch.program.logs), ("status", launch.status)):
-        if folder:
-            check_folder(key, folder)
-    if launch.status:
-        status.check(launch.status)
     ranks = count_ranks(launch.program)
     if meeting.hosts > 1:
         here = f"host {meeting.host} of {meeting.hosts} would start {count(ranks, 'rank')} at {meeting.address}"
@@ -84,9 +89,22 @@ def help_text() -> str:
     )
 
 
+def read_words(argv: list[str]) -> Words:
+    return split(["--ranks" if word == "-n" else word for word in argv], OPTIONS, flags=("doctor", DRY))
+
+
+def others_to_tell(argv: list[str]) -> Hosts | None:
+    """The hosts of a command line that is refused; none where it is the only one, or does not say where they meet."""
+    with suppress(ConfigError):
+        words = read_words(argv)
+        hosts = read_hosts(DEFAULTS | words.own)
+        return hosts if hosts.count > 1 and DRY not in words.flags else None
+    return None
+
+
 def read(argv: list[str]) -> Launch:
     """The command line, refused before anything is started where it cannot be."""
-    words = split(["--ranks" if word == "-n" else word for word in argv], OPTIONS, flags=("doctor", DRY))
+    words = read_words(argv)
     if words.plain:
         raise refusal("launch", words.plain[0], "options and settings, --KEY VALUE each, and flags, without one")
     beside = [*(f"--{flag}" for flag in words.flags - {"doctor"}), *words.settings]
@@ -94,19 +112,22 @@ def read(argv: list[str]) -> Launch:
         raise refusal("doctor", beside[0], "no settings of a run beside it")
     settings = ask(parse(words.settings))  # a mistake is reported here, at once
     own = DEFAULTS | words.own
-    for key, smallest in WHOLE_NUMBERS.items():
-        if key in own and not (re.fullmatch(r"\d+", own[key]) and int(own[key]) >= smallest):
-            raise refusal(key, own[key], f"a whole number, {smallest} or more")
     hosts = read_hosts(own)
+    check_numbers(own, "ranks", "restarts")
     ranks = None if hosts.count > 1 else RANKS_ON_ONE_HOST
     if own["start"] not in (FORK, SPAWN):
         raise refusal("start", own["start"], f"{FORK} or {SPAWN}", (FORK, SPAWN))
+    folders = {key: Path(own[key]).resolve() for key in ("logs", "status") if key in own}
+    for key, folder in folders.items():
+        check_folder(key, folder)
+    if "status" in folders:
+        status.check(folders["status"])
     program = Program(
         target=DOCTOR if doctor else TRAINER,
         arguments=words.settings,
         ranks=int(own["ranks"]) if "ranks" in own else ranks,
         restarts=0 if doctor else int(own["restarts"]),
-        logs=Path(own["logs"]).resolve() if "logs" in own else None,
+        logs=folders.get("logs"),
         start=own["start"],
         timeout_s=settings["timeout_s"],
     )
@@ -116,13 +137,22 @@ def read(argv: list[str]) -> Launch:
         hosts,
         command=shlex.join(["dfl-dist", "launch", *given]),
         token=words.own.get("id") or secrets.token_hex(8),
-        status=Path(own["status"]).resolve() if "status" in own else None,
+        status=folders.get("status"),
         dry_run=DRY in words.flags,
     )
 
 
+def check_numbers(own: dict[str, str], *keys: str) -> None:
+    """Refuse what is given for some options and is no whole number, or too small."""
+    for key in keys:
+        smallest = WHOLE_NUMBERS[key]
+        if key in own and not (re.fullmatch(r"\d+", own[key]) and int(own[key]) >= smallest):
+            raise refusal(key, own[key], f"a whole number, {smallest} or more")
+
+
 def read_hosts(own: dict[str, str]) -> Hosts:
     """The hosts that the options name."""
+    check_numbers(own, "hosts", "host", "port")
     count = int(own["hosts"])
     for key in ("host", "head"):
         if count > 1 and key not in own:

@@ -29,7 +29,7 @@ from torch.distributed.elastic.agent.server.api import (
 )
 
 from dfl_dist.launcher.fork_server import Exit, Request, Server
-from dfl_dist.launcher.meeting import MeetingError, Table, check_complete, unreached, wrong_numbers
+from dfl_dist.launcher.meeting import MeetingError, Table, check_complete, first_refusal, unreached, wrong_numbers
 from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
 from dfl_dist.launcher.processes import is_stopped
@@ -63,6 +63,7 @@ class Ranks:
     host: int  # this host's number, as the user gave it
     address: str  # of this host, as the others reach it
     timeout_s: float  # how long one may be stopped, until the run says so itself
+    refusal: str = ""  # why there are to be none
 
 
 class Agent(SimpleElasticAgent):
@@ -109,6 +110,7 @@ class Agent(SimpleElasticAgent):
         """Number the ranks by (host number, local rank); host 0 opens the ranks' store and tells the others where."""
         check_complete(group_world_size, self.ranks.hosts)
         own: dict[str, str | int] = {"host": self.ranks.host, "ranks": spec.local_world_size}
+        own |= {"refused": self.ranks.refusal, "name": os.uname().nodename}
         if self.ranks.host == 0:
             self.attempt += 1
             self.store = TCPStore(self.ranks.address, 0, is_master=True, wait_for_workers=False, timeout=STORE_WITHIN)
@@ -117,14 +119,14 @@ class Agent(SimpleElasticAgent):
         found = [json.loads(text) for text in table.exchange("host", json.dumps(own))]
         found.sort(key=lambda host: int(host["host"]))
         self.hosts = [host["host"] for host in found]
-        problem = wrong_numbers(self.hosts)
+        problem = wrong_numbers(self.hosts) or first_refusal(found)
         if not problem:
             self.place, self.attempt = (found[0]["address"], found[0]["port"]), found[0]["attempt"]
             problem = unreached(table, self.ranks.host, self.ranks.address, self.place)
         if problem:
             with contextlib.suppress(RuntimeError):  # the store goes with host 0
                 table.exchange("refused", "")
-            raise MeetingError(problem)
+            raise MeetingError("" if self.ranks.refusal else problem)  # one that refuses has said why
         if self.ranks.host > 0:
             self.store = TCPStore(*self.place, is_master=False, wait_for_workers=False, timeout=STORE_WITHIN)
         first = sum(host["ranks"] for host in found[: self.ranks.host])

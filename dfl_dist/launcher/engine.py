@@ -60,7 +60,14 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
     except RendezvousConnectionError as error:
         return no_meeting(at, error)
     ranks = Ranks(
-        program.target, list(program.arguments), program.start, at.hosts, at.host, at.address, program.timeout_s
+        program.target,
+        list(program.arguments),
+        program.start,
+        at.hosts,
+        at.host,
+        at.address,
+        program.timeout_s,
+        program.refusal,
     )
     agent = Agent(spec_of(program, handler), ranks, server, output, news)
     try:
@@ -68,7 +75,8 @@ def meet_and_run(program: Program, server: Server, output: Output, news: News) -
             return int(result.is_failed())
         raise RendezvousClosedError
     except MeetingError as error:
-        say(str(error))
+        if text := str(error):
+            say(text)
         news.hear(json.dumps({"ending": REFUSED}).encode())
         return 1
     except RendezvousClosedError:

@@ -56,6 +56,7 @@ class Program:
     logs: Path | None = None  # a folder for what each rank prints; None: logs/ in the run folder
     start: str = FORK
     timeout_s: float = SETTINGS["timeout_s"].default  # how long a rank may be stopped, until the run says so itself
+    refusal: str = ""  # why this host starts nothing, and meets the others only to tell them
 
     def command_line(self) -> str:
         """The command that a person could type instead."""

@@ -6,13 +6,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from dfl_dist.errors import ConfigError, refusal
-from dfl_dist.launcher.jobs import HEAD_LOST, Job, Meeting, Program, start
+from dfl_dist.launcher.jobs import HEAD_LOST, TRAINER, Job, Meeting, Program, start
 from dfl_dist.launcher.network import Interface, address_of, interface_towards, interfaces
 from dfl_dist.run_folder import checkpoint, status
 from dfl_dist.run_folder.files import check_can_be_made
@@ -23,6 +23,7 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 HEAD_WITHIN_S = 600.0  # hosts are started minutes apart
 HEAD_GONE_WITHIN_S = 30.0
 HEAD_POLL_S = 0.5
+TELL_WITHIN_S = 10.0  # the other hosts of a refusal
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,26 @@ def run(launch: Launch, interrupt: Interrupt) -> int:
         wait_for_head_to_leave(hosts)
     tell_end(launch, job, stopped_by)
     return exit_code(job.told.ending, stopped_by, code)
+
+
+def tell_refusal(hosts: Hosts, why: str, interrupt: Interrupt) -> None:
+    """Meet the other hosts only to tell them that this one refuses to start; who does not come soon is not told."""
+    report(f"host {hosts.own} stays for {TELL_WITHIN_S:g} s at most, to tell the others")
+    program = Program(TRAINER, [], ranks=1, refusal=why)
+    with suppress(ConfigError):  # there is nowhere to meet
+        meeting, environment = find_place(Launch(program, hosts, command="", token=""))
+        end = time.monotonic() + TELL_WITHIN_S
+        while hosts.own > 0 and not hosts.head_answers:
+            if interrupt.number is not None or time.monotonic() > end:
+                return
+            time.sleep(HEAD_POLL_S)
+        job = start(replace(program, meeting=meeting), environment=environment)
+        end = time.monotonic() + TELL_WITHIN_S
+        job.wait(
+            interrupt,
+            on_signal=lambda number: job.kill(),
+            on_poll=lambda: job.kill() if time.monotonic() > end else None,
+        )
 
 
 def find_place(launch: Launch) -> tuple[Meeting, dict[str, str]]:

@@ -47,6 +47,12 @@ def wrong_numbers(hosts: list[int]) -> str:
     return f"host: given {', '.join(map(str, hosts))} on {len(hosts)} hosts, allowed: {allowed}"
 
 
+def first_refusal(told: list[dict[str, Any]]) -> str:
+    """Why a host starts nothing, as the first of those that refuse tells."""
+    refusing = (host for host in told if host.get("refused"))
+    return next((f"host {host['host']} ({host['name']}) refuses: {host['refused']}" for host in refusing), "")
+
+
 def unreached(table: Table, host: int, address: str, head: tuple[str, int]) -> str:
     """Which host does not reach the ranks' store on the head, and why; each host tries, all hosts know."""
     problem = ""

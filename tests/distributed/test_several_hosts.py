@@ -71,6 +71,18 @@ def test_settings_that_differ_are_refused_by_name_on_every_host(tmp_path: Path) 
     assert [done.code for done in found] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_a_command_line_that_one_host_refuses_is_refused_on_every_host(tmp_path: Path, refusing: int) -> None:
+    own = [("--local.rh", "1") if host == refusing else () for host in range(2)]
+    found = screens(tmp_path, SHORT, *own)
+    assert [done.code for done in found] == [2, 2], found
+    line = "local.rh: unknown key, allowed: those of --help (did you mean local.rho?)"
+    told = f"launch: host {refusing} ({os.uname().nodename}) refuses: {line}"
+    assert f"dfl-dist: {line}" in found[refusing].err.splitlines()
+    assert [told in done.err.splitlines() for done in found] == [refusing == 1, refusing == 0]
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "place", "code"),
     [

@@ -84,6 +84,26 @@ def test_a_status_folder_with_a_file_of_the_users_is_refused(
     assert (tmp_path / "ending").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("mistake", "key"),
+    [
+        (["--rouds", "3"], "rouds"),
+        (["-n", "two"], "ranks"),
+        (["--start", "sporn"], "start"),
+        (["--logs", f"{__file__}/logs"], "logs"),
+    ],
+)
+def test_without_the_head_a_host_refuses_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mistake: list[str], key: str
+) -> None:
+    monkeypatch.setattr("dfl_dist.launcher.launch.start", None)
+    monkeypatch.setattr("dfl_dist.launcher.launch.TELL_WITHIN_S", 0.0)
+    assert main(["launch", "--hosts", "2", "--host", "1", "--head", "127.0.0.1", "--port", "1", *mistake]) == 2
+    line, more = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"dfl-dist: {key}: ")
+    assert more == "launch: host 1 stays for 0 s at most, to tell the others"
+
+
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "--help"]) == 0
     assert "--head V" in capsys.readouterr().out
