@@ -17,7 +17,7 @@ import yaml
 
 from dfl_dist.config.names import imported, lookup
 from dfl_dist.config.values import format_value
-from dfl_dist.errors import ConfigError, one_line, refusal, user_error
+from dfl_dist.errors import ConfigError, one_line, reasons, refusal, user_error
 from dfl_dist.run_folder.files import read_json
 from dfl_dist.run_folder.status import FINISHED, STOPPED
 from dfl_dist.system import children_of_thread
@@ -216,8 +216,8 @@ def check(asked: str | None) -> None:
         try:
             import_package(name)
         except Exception as error:  # whatever a broken installation raises
-            reason = f"{one_line(error)}; pip install 'dfl-dist[{name}]'"
-            raise ConfigError(f"tracker: given {name}, which cannot be imported: {reason}") from error
+            given, way_out = f"tracker: given {name}, which cannot be imported", f"pip install 'dfl-dist[{name}]'"
+            raise ConfigError(*(f"{given}: {reason}; {way_out}" for reason in reasons(error))) from error
 
 
 # How they are told.

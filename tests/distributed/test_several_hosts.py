@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import HELPERS
-from launching import TRAINER, Finished, Running, dfl_dist, ranks, run, running, torchrun_host, wait_for_rounds
+from launching import TRAINER, Finished, Running, dfl_dist, ranks, run, running, torchrun_host, train, wait_for_rounds
 from ranks import free_port
 
 SHORT = ("--rounds", "4", "--local.steps", "1", "--eval.every", "2", "--report", "false", "--timeout_s", "20")
@@ -63,12 +63,14 @@ def test_a_stop_on_one_host_is_told_on_the_other(tmp_path: Path) -> None:
 
 
 def test_settings_that_differ_are_refused_by_name_on_every_host(tmp_path: Path) -> None:
-    found = screens(tmp_path, (*SHORT, "--seed", "3"), (), ("--local.lr", "9", "--seed", "3"), ("--local.lr", "8"))
+    common = (*SHORT, "--seed", "3", "--out", "run")
+    found = screens(tmp_path, common, (), ("--local.lr", "9", "--seed", "3"), ("--local.lr", "8"))
     (line,) = {done.err.splitlines()[-1] for done in found}
     name = line.split("on host 1 (")[1].split(")")[0]
     given = f"given 9.0 on host 1 ({name}) and 8.0 on host 2 ({name})"
     assert line == f"dfl_dist: local.lr: {given}, allowed: 0.03, as on host 0 ({name}), or nothing"
     assert [done.code for done in found] == [2, 2, 2]
+    train(2, tmp_path / "run", "--rounds", "1")  # nothing is in the way of it
 
 
 @pytest.mark.parametrize("refusing", [0, 1])
@@ -128,6 +130,14 @@ def test_without_a_launcher_other_hosts_are_told_type_and_place(
     done = run(ranks(2, "ranks:on_hosts", *words), tmp_path)
     (line,) = [line for line in done.err.splitlines() if told in line]
     assert re.search(r"the connection is gone \(.*\); host \d: .* in \w+\.py, line \d+$", line)
+
+
+def test_the_text_of_a_trackers_import_error_stays_on_its_host(tmp_path: Path) -> None:
+    (tmp_path / "torn.py").write_text("raise OSError('the table of Ann')\n")
+    done = run(ranks(2, "ranks:on_hosts", TRAINER, *SHORT, "--tracker", "torn:Table"), tmp_path)
+    line = "dfl_dist: tracker: importing torn:Table failed: OSError in torn.py, line 1"
+    assert sorted(told for told in done.err.splitlines() if "dfl_dist: " in told) == [line, f"{line} (on rank 0)"]
+    assert done.err.count("OSError: the table of Ann") == 1, "below the traceback"
 
 
 def test_a_run_that_diverges_says_why_on_every_host(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def on_hosts(arguments: Sequence[str]) -> int:
     """TARGET [ARGUMENT ...]: call the target where each rank is on a host of its own, as torchrun tells it."""
     target, *rest = arguments
     os.environ |= {"GROUP_RANK": os.environ["RANK"], "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
     return call(target, rest)
 
 

@@ -52,8 +52,10 @@ def test_a_missing_package_is_refused_with_the_extra_that_has_it(monkeypatch: py
     for module in [module for module in sys.modules if module.split(".")[0] == name or module.startswith(package)]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=rf"tracker: given {name}, .* pip install 'dfl-dist\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"tracker: given {name}, .* pip install 'dfl-dist\[{name}\]'") as error:
         trackers.check(name)
+    told = f"tracker: given {name}, which cannot be imported: ModuleNotFoundError; pip install 'dfl-dist[{name}]'"
+    assert error.value.public == told, "not the text"
 
 
 # How they are told.
