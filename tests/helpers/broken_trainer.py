@@ -130,7 +130,7 @@ def killed(arguments: list[str]) -> int:
         original = getattr(owner, name)
 
         def at_that_moment(*words, **options):  # type: ignore[no-untyped-def]
-            if next(coming) == 0:
+            if next(coming, None) == 0:
                 Path("killed").touch()
                 if moment == "local steps":  # in the midst of them
                     threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGKILL)).start()
