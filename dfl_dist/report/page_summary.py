@@ -6,6 +6,7 @@ from typing import Any
 
 from dfl_dist.config.names import choose
 from dfl_dist.config.schema import Local
+from dfl_dist.report.groups import PARTITION
 from dfl_dist.report.measures import MEASURES, RANKED_BY, Reached, measure, total
 from dfl_dist.report.names import data_set_name, method_name
 from dfl_dist.report.page_table import fill_in, page_measures
@@ -15,6 +16,7 @@ from dfl_dist.report.states import RUNNING
 from dfl_dist.topology.kinds import KINDS
 
 RUNNING_NOW = {"tone": "good", "text": RUNNING}  # the state of a run at work, which its folder does not tell
+MOST_NAMES = 3  # in a sentence; more are counted
 TONES = {"good": "finished", "bad": "diverged", "open": "not finished"}
 
 
@@ -76,10 +78,17 @@ def describe_state(run: Run) -> dict[str, str]:
 
 
 def headline(runs: Sequence[Run], grid: Grid) -> str:
-    """The page in one sentence."""
+    """The page in one sentence; which row is the best is said only where rows can be compared."""
     if not runs:
         return "No runs to report on"
-    return tell_run(runs[0]) if len(runs) == 1 else f"{tell_what(runs, grid)}: {tell_best(grid)}"
+    if len(runs) == 1:
+        return tell_run(runs[0])
+    if len(grid.rows) == 1 or (differ_in_one_thing(grid) and any(map(all, columns_of(grid)))):
+        return f"{tell_what(runs, grid)}: {tell_best(grid)}"
+    methods = list(dict.fromkeys(map(method_name, runs)))
+    whose = join(methods) if len(methods) <= MOST_NAMES else count(len(methods), "method")
+    open_end = "" if any(map(is_best, grid.cells)) else ": not evaluated yet"
+    return f"{count(len(runs), 'run')} of {whose} on {tell_data_sets(grid)}{open_end}"
 
 
 def tell_run(run: Run) -> str:
@@ -94,41 +103,58 @@ def tell_run(run: Run) -> str:
     return f"{name} reached {100 * final.value:.2f} % {where} after {rounds}{late}"
 
 
+def differ_in_one_thing(grid: Grid) -> bool:
+    """Whether each row is another method, or all are one method with other values of one setting."""
+    groups = [next(filter(None, cells)).summary.group for cells in grid.rows.values()]
+    if len({group.method for group in groups}) == len(groups):
+        return True
+    keys = {key for group in groups for key in group.settings} - {*PARTITION, "data.name"}
+    return sum(len({repr(group.settings.get(key)) for group in groups}) > 1 for key in keys) == 1
+
+
+def columns_of(grid: Grid) -> list[tuple[Cell | None, ...]]:
+    return list(zip(*grid.rows.values(), strict=True))
+
+
 def tell_what(runs: Sequence[Run], grid: Grid) -> str:
     """How much is compared, and on what."""
-    data = ", ".join(dict.fromkeys(map(data_set_name, runs)))
     methods = list(dict.fromkeys(map(method_name, runs)))
     if len(grid.rows) == 1:
-        what = f"{methods[0]}, {count(len(runs), 'run')}"
+        what = methods[0]
     elif len(methods) == 1:
-        what = f"{methods[0]} with {count(len(grid.rows), 'setting')}, {count(len(runs), 'run')}"
+        what = f"{methods[0]} with {count(len(grid.rows), 'setting')}"
     else:
-        noun = "method" if len(methods) == len(grid.rows) else "setting"
-        what = f"{count(len(grid.rows), noun)}, {count(len(runs), 'run')}"
+        what = count(len(grid.rows), "method")
+    return f"{what}, {count(len(runs), 'run')} on {tell_data_sets(grid)}"
+
+
+def tell_data_sets(grid: Grid) -> str:
+    """The data sets, and how many partitions they have where that is more than one each."""
+    data_sets = list(dict.fromkeys(column.data_set for column in grid.columns))
     partitions = len(grid.columns)
-    return f"{what} on {data}" + (f", {count(partitions, 'partition')}" if partitions > 1 else "")
+    return join(data_sets) + (f", {count(partitions, 'partition')}" if partitions > len(data_sets) else "")
 
 
 def tell_best(grid: Grid) -> str:
-    """Which row is the best, in how many columns; those in which a run has no number yet do not count."""
-    columns = list(zip(*grid.rows.values(), strict=True))
-    waits = [any(cell and is_awaited(cell) for cell in cells) for cells in columns]
+    """Which row is the best, in how many columns; those in which a run is missing or has no number do not count."""
+    told = [all(cells) and not any(map(is_awaited, filter(None, cells))) for cells in columns_of(grid)]
     best = {
-        row: [cell for cell, open_ in zip(cells, waits, strict=True) if cell and not open_ and is_best(cell)]
+        row: [cell for cell, counts in zip(cells, told, strict=True) if counts and cell and is_best(cell)]
         for row, cells in grid.rows.items()
     }
     most, of = max(map(len, best.values())), len(grid.columns)
-    row, *others = [row for row, cells in best.items() if len(cells) == most]
+    rows = [row for row, cells in best.items() if len(cells) == most]
     if not most:
         return "not all evaluated yet" if any(map(is_best, grid.cells)) else "not evaluated yet"
     if len(grid.rows) == 1:
-        return f"mean accuracy {tell_scores(best[row])}"
-    name = row.split(", ", 1)[-1] if len({row.split(", ")[0] for row in grid.rows}) == 1 else row
-    who = " and ".join([name, *([count(len(others), "other")] if others else [])])
+        return f"mean accuracy {tell_scores(best[rows[0]])}"
+    same_method = len({row.split(", ")[0] for row in grid.rows}) == 1
+    names = [row.split(", ", 1)[-1] if same_method else row for row in rows]
+    who = join(names if len(names) <= MOST_NAMES else [names[0], f"{len(names) - 1} others"])
     if of == 1:
-        return f"{who} reached the highest mean accuracy, {tell_scores(best[row])}"
+        return f"{who} reached the highest mean accuracy, {tell_scores(best[rows[0]])}"
     where = most if most < of else "both" if of == 2 else f"all {of}"
-    return f"{who} reached the highest mean accuracy on {where} of them"
+    return f"{who} {'each ' if len(names) > 1 else ''}reached the highest mean accuracy on {where} of them"
 
 
 def is_best(cell: Cell) -> bool:
@@ -149,6 +175,11 @@ def tell_scores(cells: Sequence[Cell]) -> str:
         return f"from {min(means):.2f} to {max(means):.2f} %"
     deviation = "" if spreads[0].std is None else f" ± {100 * spreads[0].std:.2f}"
     return f"{means[0]:.2f}{deviation} % over {count(len(spreads[0].values), 'seed')}"
+
+
+def join(names: Sequence[str]) -> str:
+    """Names in a sentence: a, b and c."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def count(number: int, noun: str) -> str:

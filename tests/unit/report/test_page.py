@@ -249,12 +249,41 @@ def test_who_is_best_is_said_of_what_is_there(tmp_path: Path, partitions: list[P
     alone = write_run(tmp_path / "other", [0.5, 0.9], algorithm="osgp", rounds=2, data__alpha=0.1)
     assert headline(page_of(*partitions, alone)).endswith("reached the highest mean accuracy on 3 of them")
     tied = [write_run(tmp_path / f"rho-{rho}", [0.5], local__rho=rho, rounds=1) for rho in (0.0, 0.2)]
-    said = "DFedSGPSM with 2 settings, 2 runs on digits: no SAM and 1 other reached the highest mean accuracy, 50.00 %"
-    assert headline(page_of(*tied)) == f"{said} over 1 seed"
+    said = "DFedSGPSM with 2 settings, 2 runs on digits: no SAM and SAM radius 0.2 reached the highest mean accuracy"
+    assert headline(page_of(*tied)) == f"{said}, 50.00 % over 1 seed"
     young = [write_run(tmp_path / f"young-{seed}", [None], seed=seed) for seed in (0, 1)]
     assert headline(page_of(*young)) == "DFedSGPSM, 2 runs on digits: not evaluated yet"
     first = write_run(tmp_path / "first", [0.5], algorithm="osgp", rounds=1)
     assert headline(page_of(*young, first)) == "2 methods, 3 runs on digits: not all evaluated yet"
+
+
+def test_runs_that_cannot_be_compared_are_only_counted(tmp_path: Path) -> None:
+    def run(accuracy: float | None, rounds: int = 1, **settings: Any) -> Path:
+        return write_run(tmp_path / str(len(list(tmp_path.iterdir()))), [accuracy] * rounds, rounds=rounds, **settings)
+
+    mixed = [run(0.5), run(0.6, rounds=3), run(0.7, num_clients=4), run(0.8, local__rho=0.05)]
+    assert headline(page_of(*mixed)) == "4 runs of DFedSGPSM on digits"
+    elsewhere = run(0.9, data__name="mnist")
+    assert headline(page_of(*mixed, elsewhere)) == "5 runs of DFedSGPSM on digits and MNIST"
+    other = run(0.9, algorithm="osgp", data__name="mnist", data__alpha=0.6)
+    assert headline(page_of(mixed[0], other)) == "2 runs of DFedSGPSM and OSGP on digits and MNIST", "no column of both"
+    young = [run(None, num_clients=4, local__rho=0.05), run(None, num_clients=6, local__rho=0.3)]
+    assert headline(page_of(*young)) == "2 runs of DFedSGPSM on digits: not evaluated yet"
+
+
+def test_data_sets_are_no_partitions(tmp_path: Path) -> None:
+    won = {("sgp", "digits"): 0.5, ("osgp", "digits"): 0.6, ("sgp", "mnist"): 0.9, ("osgp", "mnist"): 0.95}
+    folders = {
+        (method, name): write_run(tmp_path / f"{method}-{name}", [score], rounds=1, algorithm=method, data__name=name)
+        for (method, name), score in won.items()
+    }
+    what = "2 methods, 4 runs on digits and MNIST"
+    said = headline(page_of(*folders.values()))
+    assert said == f"{what}: OSGP reached the highest mean accuracy on both of them"
+    metrics = folders["sgp", "mnist"] / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("0.9", "0.99"))
+    said = headline(page_of(*folders.values()))
+    assert said == f"{what}: SGP and OSGP each reached the highest mean accuracy on 1 of them"
 
 
 def test_what_all_runs_have_in_common_is_said_once(partitions: list[Path]) -> None:
