@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
 from dfl_dist.launcher.processes import is_stopped
 from dfl_dist.launcher.stopped import Watch
-from dfl_dist.launcher.words import describe, say, what_follows
+from dfl_dist.launcher.words import describe, said_after, say, what_follows
 from dfl_dist.run_folder.status import FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY
 
 LEAVING_S = 0.5  # that ranks get to leave by themselves, and to say why, once one of them has failed
@@ -88,14 +87,9 @@ class Agent(SimpleElasticAgent):
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         ranks = self.ranks
         text = f"host {ranks.host} waits for the others: {ranks.hosts} hosts are to meet, each with its own --host"
-        patience = threading.Timer(PATIENCE_S, say, [text])
-        patience.daemon = True
-        patience.start()
-        try:
+        with said_after(PATIENCE_S, text):
             while not self._has_met(worker_group):
                 say("a host has left while the hosts met; they meet again")
-        finally:
-            patience.cancel()
 
     def _has_met(self, worker_group: WorkerGroup) -> bool:
         try:

@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -29,12 +30,13 @@ from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
 from dfl_dist.launcher.meeting import MeetingError
 from dfl_dist.launcher.news import News
 from dfl_dist.launcher.output import Output
-from dfl_dist.launcher.words import say
+from dfl_dist.launcher.words import said_after, say
 from dfl_dist.run_folder.status import REFUSED
 from dfl_dist.system import names_from_files
 
 MONITOR_S = 0.1
 HOSTS_WITHIN_S = 600  # hosts are started minutes apart
+ANSWER_WITHIN_S = 2.0  # what listens at the port of host 0, before a person is told that it does not
 LOOK_S = 0.1  # hosts that wait for others look so often who has come; the engine by itself once a second
 ALIVE_EVERY_S, MISSED = 2, 3  # a host that has not said so often that it is there is gone
 
@@ -55,8 +57,10 @@ def run_agent(program: Program, server: Server, command: socket.socket) -> int:
 def meet_and_run(program: Program, server: Server, output: Output, news: News) -> int:
     """The engine itself."""
     at = program.meeting
+    silent = f"host {at.host} waits for host 0 at {at.head}:{at.port}: what answers there does not speak like dfl_dist"
     try:
-        handler = make_handler(at)
+        with said_after(ANSWER_WITHIN_S, silent) if at.host > 0 else nullcontext():
+            handler = make_handler(at)
     except RendezvousConnectionError as error:
         return no_meeting(at, error)
     ranks = Ranks(

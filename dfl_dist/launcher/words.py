@@ -2,6 +2,9 @@
 
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def what_follows(allowed: int, left: int, *, asked_to_stop: bool) -> str:
@@ -25,6 +28,18 @@ def how(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
+
+
+@contextmanager
+def said_after(patience_s: float, text: str) -> Iterator[None]:
+    """Say something where what is done here takes longer than this."""
+    patience = threading.Timer(patience_s, say, [text])
+    patience.daemon = True
+    patience.start()
+    try:
+        yield
+    finally:
+        patience.cancel()
 
 
 def say(text: str) -> None:

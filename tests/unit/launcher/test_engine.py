@@ -1,12 +1,14 @@
 """What becomes of a host whose agent does not reach host 0 any more."""
 
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
-from dfl_dist.launcher import engine
+from dfl_dist.launcher import engine, words
 from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
 
 
@@ -36,21 +38,35 @@ def test_a_host_that_waits_hears_that_the_others_have_ended_the_job(
     assert capsys.readouterr().err == "launch: another host has ended the job\n"
 
 
+def test_what_listens_at_the_port_and_is_not_host_0_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = threading.Event()
+    say = words.say
+    monkeypatch.setattr(words, "say", lambda text: (say(text), told.set()))
+    monkeypatch.setattr(engine, "ANSWER_WITHIN_S", 0.01)
+    assert meet_and_run(Idle, 1, monkeypatch, before=lambda: told.wait(10)) == 1
+    line, _ = capsys.readouterr().err.splitlines()
+    assert line == "launch: host 1 waits for host 0 at 10.0.0.1:1: what answers there does not speak like dfl_dist"
+
+
 class Idle:
     """An agent that has done nothing."""
 
     is_done = False
 
-    def __init__(self, *words: Any) -> None: ...
+    def __init__(self, *given: Any) -> None: ...
 
     def run(self) -> None: ...
 
 
-def meet_and_run(agent: type[Idle], host: int, monkeypatch: pytest.MonkeyPatch) -> int:
+def meet_and_run(
+    agent: type[Idle], host: int, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = lambda: None
+) -> int:
     """The exit code with such an agent; it has left the meeting."""
     left: list[bool] = []
     handler = SimpleNamespace(shutdown=lambda: left.append(True), get_run_id=lambda: "this")
-    monkeypatch.setattr(engine, "make_handler", lambda at: handler)
+    monkeypatch.setattr(engine, "make_handler", lambda at: (before(), handler)[1])
     monkeypatch.setattr(engine, "Agent", agent)
     program = Program("a:b", [], 1, meeting=Meeting(2, host, "10.0.0.1", 1, "this", f"10.0.0.{host}"))
     nothing: Any = None
