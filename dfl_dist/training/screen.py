@@ -31,6 +31,7 @@ from dfl_dist.training.progress import Progress
 
 log = logging.getLogger(__name__)
 UNCONNECTED = "the graphs of %s together are not strongly connected: some clients never learn from some others"
+COMPLETE = "complete: every client pushes to all others in every round"
 LOOKED_AT = 50  # rounds whose graphs are looked at before a run, and more only where they do not connect all
 
 
@@ -167,14 +168,17 @@ def describe_graph(config: Config, schedule: Schedule) -> tuple[bool, str]:
         trained = len(schedule.graph(0, None).clients)
         return True, f"graph: none, a server averages {trained} of {count(num_clients, 'client')} per round"
     if schedule.needs_losses:
-        return True, f"graph: {kind}, {config.graph.weights} weights"
+        complete = f", {COMPLETE}" if config.graph.out_degree >= num_clients - 1 > 0 else ""
+        return True, f"graph: {kind}, {config.graph.weights} weights{complete}"
     rounds = (schedule.graph(round_idx, None) for round_idx in range(config.rounds))
     graphs = (graph for graph in rounds if isinstance(graph, Graph))
     first = list(islice(graphs, LOOKED_AT))
     edges = lru_cache(maxsize=None)(make_edges)  # of a graph that comes again the very same, as the search wants it
+    looked_at = f" of the first {LOOKED_AT}" if config.rounds > LOOKED_AT else ""
+    if num_clients > 1 and all(len(row) == num_clients for graph in first for row in graph.out):
+        return True, f"graph: {kind}, {COMPLETE}{looked_at}"
     if window := smallest_window([edges(graph) for graph in first]):
         every = "every round" if window == 1 else f"every {window} rounds in a row"
-        looked_at = f" of the first {LOOKED_AT}" if config.rounds > LOOKED_AT else ""
         return True, f"graph: {kind}, strongly connected over {every}{looked_at}"
     if within := connected_within(chain(first, graphs)):
         return True, f"graph: {kind}, strongly connected over the first {count(within, 'round')}"

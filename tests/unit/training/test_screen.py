@@ -17,6 +17,7 @@ from dfl_dist.run_folder.files import aside
 from dfl_dist.run_folder.job import Job
 from dfl_dist.training.build import graph_schedule
 from dfl_dist.training.screen import (
+    COMPLETE,
     command_to_go_on,
     set_up_logging,
     summary,
@@ -70,7 +71,11 @@ def test_settings_that_change_nothing_are_told(caplog: pytest.LogCaptureFixture)
             "graph: one_peer_exponential, strongly connected over every 2 rounds in a row",
         ),
         ({"graph.kind": "ring", "rounds": 51}, "graph: ring, strongly connected over every round of the first 50"),
+        ({"num_clients": 4}, f"graph: random_directed, {COMPLETE}"),
+        ({"graph.kind": "full", "rounds": 51}, f"graph: full, {COMPLETE} of the first 50"),
+        ({"graph.out_degree": 6}, "graph: random_directed, strongly connected over every round"),
         ({"algorithm": "dfedsgpsm-s"}, "graph: by_loss, out-degree weights"),
+        ({"algorithm": "dfedsgpsm-s", "num_clients": 4}, f"graph: by_loss, out-degree weights, {COMPLETE}"),
         (
             {"algorithm": "fedavg", "num_clients": 20},
             "graph: none, a server averages 2 of 20 clients per round",
