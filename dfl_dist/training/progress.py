@@ -12,6 +12,7 @@ from tqdm import tqdm
 log = logging.getLogger(__name__)
 LINES = 10  # about so many lines for a whole run that nobody watches, and more where it is slow
 SILENT_S = 30.0
+FIRST_SILENT_S = 2.0  # before the first line
 SHORTEST_BAR = 6
 
 
@@ -76,9 +77,14 @@ class Progress:
         if self.bar is not None:
             self.bar.update(done - self.bar.n)
             self._draw(now)
-        elif done % self.every == 0 or done == self.rounds or now - self.told >= SILENT_S:
+        elif done % self.every == 0 or done == self.rounds or now - self.told >= self._silent_s:
             self.told = now
             log.info("%s  %s", self._count(done), mark(self._fields(now), done, " (after round {})"))
+
+    @property
+    def _silent_s(self) -> float:
+        """How long nothing may be said; a first round that took long is a first sign of life."""
+        return FIRST_SILENT_S if self.done == self.first + 1 else SILENT_S
 
     def close(self) -> None:
         if self.bar is not None:
