@@ -13,14 +13,23 @@ def config_names() -> list[str]:
     return sorted(str(path.relative_to(CONFIGS).with_suffix("")) for path in CONFIGS.rglob("*.yaml"))
 
 
+def is_grid(name: str) -> bool:
+    """Whether a config of the package is for `dfl-dist sweep`, not for `--config`."""
+    return any(line.startswith("grid:") for line in (CONFIGS / f"{name}.yaml").read_text().splitlines())
+
+
 def find_config(key: str, given: str) -> Path:
-    """The user's file of this name; where there is none, the one that comes with the package."""
+    """The user's file of this name; where there is none, the one that comes with the package.
+
+    What is offered in place of an unknown name is what fits the key: `sweep` takes grids, `config` one run's settings.
+    """
     path = Path(given)
     if path.exists():
         return path
     name = given.removeprefix("configs/").removesuffix(".yaml")
     if name in config_names():
         return CONFIGS / f"{name}.yaml"
-    near = nearest(name, names := config_names())
+    names = [one for one in config_names() if is_grid(one) == (key == "sweep")]
+    near = nearest(name, names)
     hint = f" (did you mean {near}?)" if near else ""
     raise ConfigError(f"{key}: given {given}, which is not there, allowed: a file, or {', '.join(names)}{hint}")

@@ -35,6 +35,16 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         find_config("sweep", "paper/minst")
 
 
+@pytest.mark.parametrize(
+    ("key", "offered", "others"), [("sweep", "paper/mnist", "quickstart"), ("config", "quickstart", "paper/mnist")]
+)
+def test_only_what_is_then_accepted_is_offered(key: str, offered: str, others: str) -> None:
+    with pytest.raises(ConfigError, match=r"allowed: a file, or ") as refused:
+        find_config(key, "nosuch")
+    assert offered in str(refused.value)
+    assert others not in str(refused.value)
+
+
 def test_a_grid_is_no_config_by_its_name_too() -> None:
     with pytest.raises(ConfigError, match=r"given paper/mnist, which is a grid .*\(dfl-dist sweep paper/mnist\)"):
         parse(["--config", "paper/mnist"])
