@@ -122,7 +122,9 @@ def refused_where_unwritable(out: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"out: given {out}, which cannot be written: {error}") from error
+        given = f"nothing, which means a new folder in {RUNS.absolute()}" if out is None else out
+        allowed = "a folder that can be written"
+        raise ConfigError(f"out: given {given}, which cannot be written: {error}, allowed: {allowed}") from error
 
 
 def point_latest(folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from dfl_dist import Result
@@ -22,6 +24,7 @@ from dfl_dist.errors import (
 from dfl_dist.run_folder.status import EXIT_CODES, FAILED, FINISHED, REFUSED, STOPPED, VERDICT, WHY, Status
 from dfl_dist.signals import StopSignal
 from dfl_dist.system import leave
+from dfl_dist.text import format_bytes
 
 log = logging.getLogger(__name__)
 
@@ -113,14 +116,14 @@ def is_stale(error: BaseException | None) -> bool:
     return error is not None
 
 
-def end_with_bug(error: Exception, rank: int, status: Status) -> NoReturn:
+def end_with_bug(error: Exception, rank: int, status: Status, folder: Path | None) -> NoReturn:
     """Leave after an unexpected error, with its traceback; of one in the user's own code only that code's, once.
 
     An error of the user's own is not tried again.
     """
     found = user_error("user code", error)
     if found is None and is_of_disk(error):
-        end_without_disk(error, status)
+        end_without_disk(error, status, folder)
     if found is None:
         tell_why(told_of(error))
         log.error("failed", exc_info=error)
@@ -136,13 +139,22 @@ def end_with_bug(error: Exception, rank: int, status: Status) -> NoReturn:
     leave_at_once(1)
 
 
-def end_without_disk(error: Exception, status: Status) -> NoReturn:
+def end_without_disk(error: Exception, status: Status, folder: Path | None) -> NoReturn:
     """Leave where nothing can be written any more; what was complete is kept, and another start would fail the same."""
+    what = f"the run folder{describe_room(folder) if folder else ''} cannot be written: {error}"
     if groups.is_first("disk"):
         hint = "make room; --resume goes on from the newest complete checkpoint, if one was written"
-        print(f"dfl_dist: the run folder cannot be written: {error}; {hint}", file=sys.stderr, flush=True)
-    conclude(status, FAILED, f"the run folder cannot be written: {error}")
+        print(f"dfl_dist: {what}; {hint}", file=sys.stderr, flush=True)
+    conclude(status, FAILED, what)
     leave_at_once(1)
+
+
+def describe_room(folder: Path) -> str:
+    """A folder's name, and how much more its disk takes; a quota may be less."""
+    try:
+        return f" {os.path.relpath(folder)} ({format_bytes(shutil.disk_usage(folder).free)} free)"
+    except OSError:
+        return f" {os.path.relpath(folder)}"
 
 
 def leave_at_once(code: int) -> NoReturn:

@@ -154,8 +154,11 @@ def main(argv: list[str] | None = None) -> int:
 def run_command(argv: list[str], stops: Stops) -> int:
     """One run on this rank; its exit code."""
     world, status = World(), Status()
+    folder: Path | None = None
 
     def on_job(job: Job) -> None:
+        nonlocal folder
+        folder = job.folder
         timeout_s = job.resolved.timeout_s
         status.tell_run(job.folder, timeout_s, patience_s(timeout_s) if job.resolved.tracker else 0.0)
         positions.limit_silence(timeout_s)
@@ -186,6 +189,6 @@ def run_command(argv: list[str], stops: Stops) -> int:
     except KeyboardInterrupt:
         leave_at_once(130)
     except Exception as error:
-        end_with_bug(error, world.rank, status)
+        end_with_bug(error, world.rank, status, folder)
     groups.disconnect()
     return code

@@ -20,6 +20,7 @@ from dfl_dist.run_folder.folder import (
     point_latest,
     read_classes,
     read_environment,
+    refused_where_unwritable,
     write_classes,
     write_environment,
 )
@@ -28,6 +29,16 @@ from dfl_dist.run_folder.folder import (
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("out", "tried"), [(None, r"nothing, which means a new folder in {}/runs"), ("runs/x", "runs/x")]
+)
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, out: str | None, tried: str) -> None:
+    (tmp_path / "runs").write_text("")
+    told = rf"^out: given {tried.format(tmp_path)}, which cannot be written: .*, allowed: a folder that can be written$"
+    with pytest.raises(ConfigError, match=told), refused_where_unwritable(out):
+        claim(out, "osgp", "digits")
 
 
 def test_the_next_free_folder_is_taken(tmp_path: Path) -> None:
