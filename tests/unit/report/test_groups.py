@@ -110,6 +110,8 @@ def test_every_setting_that_has_words_is_one() -> None:
         ("overlap", 2, "overlap 2"),
         ("graph.gossip_steps", 1, "1 gossip step"),
         ("graph.gossip_steps", 3, "gossip steps 3"),
+        ("rounds", 1, "1 round"),
+        ("local.epochs", 1, "1 local epoch"),
         ("model.name", "cifar_cnn", "cifar_cnn"),
         ("model.init", "/runs/a/model.pt", "from model.pt"),
         ("participation", 0.1, "participation 10 %"),

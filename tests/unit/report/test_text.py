@@ -305,6 +305,8 @@ def test_the_caption_says_after_how_many_rounds_runs_that_stop_has_ended_were_sc
     for run in stopped:
         lead(run, finished_after=2, ended_by="stop.target 0.9")
     assert "of the mean model after 2 rounds, of one seed" in text.markdown(read_groups(*stopped), None)
+    short = [write_run(tmp_path / f"short {alpha}", [0.5], rounds=1, data__alpha=alpha) for alpha in (0.3, 0.6)]
+    assert "of the mean model after 1 round, of one seed" in text.markdown(read_groups(*short), None)
     longer = write_run(tmp_path / "longer", [0.5] * 3, rounds=3, data__partition="iid")
     assert "of the mean model after the last round, of one seed" in text.markdown(read_groups(*stopped, longer), None)
 
