@@ -10,7 +10,7 @@ from dfl_dist.report.groups import PARTITION
 from dfl_dist.report.measures import MEASURES, RANKED_BY, Reached, measure, total
 from dfl_dist.report.names import data_set_name, method_name
 from dfl_dist.report.page_table import fill_in, page_measures
-from dfl_dist.report.paper_table import Cell, Grid
+from dfl_dist.report.paper_table import Cell, Column, Grid
 from dfl_dist.report.read import Run
 from dfl_dist.report.states import RUNNING
 from dfl_dist.topology.kinds import KINDS
@@ -139,7 +139,11 @@ def tell_best(grid: Grid) -> str:
     """Which row is the best, in how many columns; those in which a run is missing or has no number do not count."""
     told = [all(cells) and not any(map(is_awaited, filter(None, cells))) for cells in columns_of(grid)]
     best = {
-        row: [cell for cell, counts in zip(cells, told, strict=True) if counts and cell and is_best(cell)]
+        row: {
+            column: cell
+            for column, cell, counts in zip(grid.columns, cells, told, strict=True)
+            if counts and cell and is_best(cell)
+        }
         for row, cells in grid.rows.items()
     }
     most, of = max(map(len, best.values())), len(grid.columns)
@@ -147,14 +151,23 @@ def tell_best(grid: Grid) -> str:
     if not most:
         return "not all evaluated yet" if any(map(is_best, grid.cells)) else "not evaluated yet"
     if len(grid.rows) == 1:
-        return f"mean accuracy {tell_scores(best[rows[0]])}"
+        return f"mean accuracy {tell_scores([*best[rows[0]].values()])}"
     same_method = len({row.split(", ")[0] for row in grid.rows}) == 1
     names = [row.split(", ", 1)[-1] if same_method else row for row in rows]
     who = join(names if len(names) <= MOST_NAMES else [names[0], f"{len(names) - 1} others"])
     if of == 1:
-        return f"{who} reached the highest mean accuracy, {tell_scores(best[rows[0]])}"
+        return f"{who} reached the highest mean accuracy, {tell_scores([*best[rows[0]].values()])}"
+    if most == len(rows) == 1:
+        return f"{who} reached the highest mean accuracy on {tell_column(next(iter(best[rows[0]])), grid.columns)}"
     where = most if most < of else "both" if of == 2 else f"all {of}"
     return f"{who} {'each ' if len(names) > 1 else ''}reached the highest mean accuracy on {where} of them"
+
+
+def tell_column(column: Column, columns: Sequence[Column]) -> str:
+    """A column by what tells it from the others: its data set, its partition, or both."""
+    data_sets = [other.data_set for other in columns]
+    names = {column.data_set: len(set(data_sets)) > 1, column.words: data_sets.count(column.data_set) > 1}
+    return ", ".join(name for name, tells in names.items() if tells)
 
 
 def is_best(cell: Cell) -> bool:

@@ -280,6 +280,11 @@ def test_data_sets_are_no_partitions(tmp_path: Path) -> None:
     what = "2 methods, 4 runs on digits and MNIST"
     said = headline(page_of(*folders.values()))
     assert said == f"{what}: OSGP reached the highest mean accuracy on both of them"
+    more = write_run(tmp_path / "more", [0.5], rounds=1, algorithm="sgp", data__partition="iid")
+    said = headline(page_of(*folders.values(), more))
+    assert said.endswith("on digits and MNIST, 3 partitions: OSGP reached the highest mean accuracy on 2 of them")
+    said = headline(page_of(*[folders[cell] for cell in won if cell != ("osgp", "digits")], more))
+    assert said.endswith("OSGP reached the highest mean accuracy on MNIST")
     metrics = folders["sgp", "mnist"] / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("0.9", "0.99"))
     said = headline(page_of(*folders.values()))
