@@ -46,6 +46,11 @@ def born(pid: int) -> str | None:
     return None if state in "ZX" else rest[18]
 
 
+def is_alive(pid: int, since: str | None) -> bool:
+    """Whether the process that was born then, if that is known, has not ended."""
+    return since is not None and born(pid) == since
+
+
 def resident_bytes() -> int:
     """The memory that this process has, shared or not."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

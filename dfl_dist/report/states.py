@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from dfl_dist.report.read import Run, rounds_done
-from dfl_dist.system import born
+from dfl_dist.system import is_alive
 
 FINISHED, RUNNING, DIVERGED, UNFINISHED = "finished", "running", "diverged", "unfinished"
 CHANGED_WITHIN_S = 60.0  # on another host, of whose processes nothing is known here
@@ -25,7 +25,7 @@ def is_running(leader: object, changed_s: float) -> bool:
     """Whether rank 0 is alive: known for this host, where it named itself; else by when something last changed."""
     if not isinstance(leader, dict) or leader.get("host") != socket.gethostname():
         return changed_s < CHANGED_WITHIN_S
-    return bool(born(int(leader["pid"])) == leader["born"])
+    return is_alive(int(leader["pid"]), leader["born"])
 
 
 def changed_s(folder: Path) -> float:

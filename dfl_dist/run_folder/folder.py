@@ -59,8 +59,9 @@ def is_finished(folder: Path, rounds: int) -> bool:
 
 def mark_finished(folder: Path, rounds: int, ended_by: str | None = None) -> None:
     """Note that the results after these rounds are there, and what ended the run before its last one, if `stop` did."""
-    content = read_environment(folder) | {"finished_after": rounds} | ({ENDED_BY: ended_by} if ended_by else {})
-    write_atomic(folder / ENVIRONMENT, (json.dumps(content, indent=1) + "\n").encode())
+    write_facts(
+        folder, read_environment(folder) | {"finished_after": rounds} | ({ENDED_BY: ended_by} if ended_by else {})
+    )
 
 
 def check_free(out: str | None) -> None:
@@ -200,8 +201,11 @@ def write_environment(folder: Path, facts: Mapping[str, Any]) -> None:
         "cuda": torch.version.cuda,
     }
     where = {"versions": versions, "platform": platform.platform(), "git_commit": git_commit()}
-    content = {"format": FORMAT, **where, **facts}
-    write_atomic(folder / ENVIRONMENT, (json.dumps(content, indent=1) + "\n").encode())
+    write_facts(folder, {"format": FORMAT, **where, **facts})
+
+
+def write_facts(folder: Path, facts: Mapping[str, Any]) -> None:
+    write_atomic(folder / ENVIRONMENT, (json.dumps(facts, indent=1) + "\n").encode())
 
 
 def git_commit() -> str | None:

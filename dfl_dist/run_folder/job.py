@@ -1,5 +1,6 @@
 """What to run, where, and from which state: rank 0 plans it, the others are told."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -38,10 +39,11 @@ from dfl_dist.run_folder.folder import (
     read_environment,
     refused_where_unwritable,
     write_environment,
+    write_facts,
 )
 from dfl_dist.run_folder.metrics import METRICS, EvalSchedule
 from dfl_dist.run_folder.status import LAUNCH
-from dfl_dist.system import born
+from dfl_dist.system import born, is_alive
 
 AUTO, NEVER = "auto", "never"  # of `resume`, beside a folder
 NOT_ASKED = ("out", "resume")  # where a run is kept is no part of what it is
@@ -129,6 +131,7 @@ def plan_job(given: Mapping[str, Any], ranks: int | None, run_id: str | None, *,
     if asked["resume"] == AUTO:
         found = find_same_job(asked, run_id, begun)
     elif asked["resume"] != NEVER:
+        check_has_ended(run_folder_of(Path(asked["resume"])), run_id)
         found = open_continuation(Path(asked["resume"]))
     if found is None:
         check_free(asked["out"])
@@ -146,6 +149,18 @@ def in_force(resolved: Config, asked: Asked) -> Asked:
     values = values_of(resolved)
     none = {key for key in asked if SETTINGS[key].is_optional and may_change(key)}  # there null is an answer
     return {key: values[key] for key in asked if asked[key] is None and key not in {*NOT_ASKED, *none}}
+
+
+def check_has_ended(folder: Path, run_id: str | None) -> None:
+    """Refuse to take a run from a job that is at work on it on this host; the job itself may start it again."""
+    facts = read_environment(folder)
+    leader = facts.get("leader")
+    same_job = run_id is not None and facts.get("run_id") == run_id
+    if not isinstance(leader, dict) or leader["host"] != socket.gethostname() or same_job or not is_first_start():
+        return
+    if leader["pid"] != os.getpid() and is_alive(leader["pid"], leader["born"]):
+        given = f"{folder}, which is running (process {leader['pid']} on this host)"
+        raise refusal("resume", given, "a run that has ended; stop it first with Ctrl-C or a file STOP in it")
 
 
 def open_continuation(path: Path) -> Continuation:
@@ -298,6 +313,14 @@ def name_job(run_id: str | None) -> dict[str, Any]:
     """By what a job knows its own run again, and others whether it is still at work."""
     leader = {"host": socket.gethostname(), "pid": os.getpid(), "born": born(os.getpid())}
     return {"run_id": run_id, "launch": os.environ.get(LAUNCH), "leader": leader}
+
+
+def release(job: Job) -> None:
+    """Rank 0 of a script, whose process lives on: note that it is not at work on the run any more."""
+    facts = read_environment(job.folder)
+    if facts.get("start") == job.start_id:
+        with contextlib.suppress(OSError):
+            write_facts(job.folder, facts | {"leader": {**facts["leader"], "born": None}})
 
 
 def write_settings(job: Job, *, backend: str, device: str, threads: int) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dfl_dist.config.parse import from_script
 from dfl_dist.distributed import groups
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import ConfigError, PeerError, RunFaultError, UserCodeError, told_of
+from dfl_dist.run_folder.job import Job, release
 from dfl_dist.signals import InScript, require_linux, signals_restored
 from dfl_dist.training.ending import tell_why, why_elsewhere
 from dfl_dist.training.main import Call, run
@@ -31,9 +33,12 @@ def train_from_script(
     require_linux()
     world, user = World.from_environment(), UserCode(model, data, on_round)
     groups.check_unconnected()
+    begun: list[Job] = []
     try:
         with telling(world.rank, tells=world.local_rank == 0), signals_restored(), torch_restored():
-            return run(Call(lambda: from_script(config), user, InScript(), call_to_go_on, heard_by_all=True), world)
+            settings = partial(from_script, config)
+            call = Call(settings, user, InScript(), call_to_go_on, heard_by_all=True, on_job=begun.append)
+            return run(call, world)
     except ConfigError as error:
         raise error.with_traceback(None) from None  # a mistake takes one line, not the places where it was noticed
     except UserCodeError as error:
@@ -48,6 +53,8 @@ def train_from_script(
         tell_why(told_of(error))
         raise
     finally:
+        for job in begun if world.rank == 0 else ():
+            release(job)
         groups.disconnect()
 
 

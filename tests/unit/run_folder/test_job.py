@@ -1,6 +1,11 @@
 """What to run and from which state: new runs, continuations, and what is refused before anything is written."""
 
 import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +18,10 @@ from dfl_dist.config.values import ask, load_asked, load_resolved
 from dfl_dist.errors import ConfigError
 from dfl_dist.run_folder import checkpoint
 from dfl_dist.run_folder.checkpoint import ClientState, Holdings
-from dfl_dist.run_folder.folder import is_finished, mark_finished, read_environment
-from dfl_dist.run_folder.job import Continuation, Job, open_folder, plan_job, scores_to_drop, write_settings
+from dfl_dist.run_folder.folder import is_finished, mark_finished, read_environment, write_facts
+from dfl_dist.run_folder.job import Continuation, Job, open_folder, plan_job, release, scores_to_drop, write_settings
 from dfl_dist.run_folder.status import LAUNCH
+from dfl_dist.system import born
 
 
 @pytest.fixture(autouse=True)
@@ -328,3 +334,60 @@ def test_scores_of_a_round_that_was_the_last_one_are_dropped(
     start = Continuation(Path(), Path(f"checkpoints/round-{rounds_done:06d}"), asked, resolved, "token")
     found = [key for key in scores_to_drop(start, resolved) if clients_every or "client" not in key]
     assert found == dropped
+
+
+@pytest.fixture
+def another() -> Iterator[dict[str, Any]]:
+    """The leader of another job on this host, which is alive."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield {"host": socket.gethostname(), "pid": process.pid, "born": born(process.pid)}
+        process.communicate()
+
+
+def led_by(leader: dict[str, Any]) -> Path:
+    """A run of "a job", whose leader is that process."""
+    job = begin({"rounds": 20}, run_id="a job")
+    save(job.folder, 10)
+    write_facts(job.folder, read_environment(job.folder) | {"leader": leader})
+    return job.folder
+
+
+@pytest.mark.parametrize("run_id", [None, "another job"])
+@pytest.mark.parametrize("within", ["", "checkpoints/round-000010"])
+def test_a_run_that_another_job_is_at_work_on_is_not_taken_from_it(
+    another: dict[str, Any], run_id: str | None, within: str
+) -> None:
+    folder = led_by(another)
+    with pytest.raises(ConfigError) as error:
+        plan_job({"resume": str(folder / within)}, None, run_id)
+    given = f"resume: given {folder}, which is running (process {another['pid']} on this host)"
+    assert str(error.value) == f"{given}, allowed: a run that has ended; stop it first with Ctrl-C or a file STOP in it"
+
+
+@pytest.mark.parametrize("changed", [{"host": "elsewhere"}, {"born": "1"}, {"born": None}, {"pid": os.getpid()}])
+def test_a_run_whose_leader_is_not_at_work_here_can_be_resumed(
+    another: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    """It is on another host, its number is another process's by now, a script's that has ended it, or this one."""
+    own = {"born": born(os.getpid())} if "pid" in changed else {}
+    assert plan_job({"resume": str(led_by(another | changed | own))}, None, "another job").start
+
+
+def test_a_job_takes_its_own_run_over_when_it_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, another: dict[str, Any]
+) -> None:
+    folder = led_by(another)
+    assert plan_job({"resume": str(folder)}, None, "a job").start
+    assert plan_job({"rounds": 20}, None, "a job").start, "resume: auto"
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert plan_job({"resume": str(folder)}, None, "another job").start
+
+
+def test_a_script_that_lives_on_releases_its_run_but_not_that_of_a_later_start() -> None:
+    job = begin({"rounds": 20})
+    save(job.folder, 10)
+    later = open_folder(plan_job({"resume": str(job.folder)}, None, None), drained=False)
+    release(job)
+    assert read_environment(job.folder)["leader"]["born"] == born(os.getpid())
+    release(later)
+    assert read_environment(job.folder)["leader"]["born"] is None
