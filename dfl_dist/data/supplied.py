@@ -70,3 +70,13 @@ def check_part(name: str, part: str, inputs: np.ndarray, targets: np.ndarray, li
     if not fits or inputs.dtype.kind not in "fiu":
         shown = f"{name}, whose {part}_inputs are {inputs.dtype} {list(inputs.shape)}"
         raise refusal("data.name", shown, f"numbers, {len(targets)} samples of shape {like.shape[1:]}")
+    if not is_finite(inputs):
+        row = next(row for row, sample in enumerate(inputs) if not is_finite(sample))
+        raise refusal("data.name", f"{name}, whose {part}_inputs[{row}] has NaN or infinity in it", "finite numbers")
+
+
+def is_finite(numbers: np.ndarray) -> bool:
+    """Whether there is neither NaN nor infinity in it; takes no memory."""
+    return (
+        numbers.dtype.kind != "f" or not numbers.size or bool(np.isfinite(numbers.min()) and np.isfinite(numbers.max()))
+    )

@@ -14,6 +14,13 @@ from dfl_dist.data.supplied import as_array, call_data
 from dfl_dist.errors import ConfigError, UserCodeError
 
 INPUTS = np.zeros((4, 6))
+NOT_FINITE = "has NaN or infinity in it, allowed: finite numbers"
+
+
+def spoilt(number: float) -> np.ndarray:
+    inputs = INPUTS.copy()
+    inputs[2:, 5] = number
+    return inputs
 
 
 def test_four_arrays_are_a_data_set() -> None:
@@ -42,6 +49,8 @@ def test_a_data_set_keeps_its_classes_and_pixels() -> None:
         (lambda: (INPUTS, -np.arange(4), INPUTS, np.arange(4)), "m, whose train_targets are int64 [4], allowed: "),
         (lambda: (INPUTS, np.arange(4), INPUTS[:0], np.arange(0)), "m, whose test_targets are int64 [0], allowed: "),
         (lambda: (INPUTS > 0, np.arange(4), INPUTS, np.arange(4)), "m, whose train_inputs are bool [4, 6], allowed: "),
+        (lambda: (spoilt(np.nan), np.arange(4), INPUTS, np.arange(4)), f"m, whose train_inputs[2] {NOT_FINITE}"),
+        (lambda: (INPUTS, np.arange(4), spoilt(-np.inf), np.arange(4)), f"m, whose test_inputs[2] {NOT_FINITE}"),
         (own_project.numbered_anyhow, "m, with targets up to 1000000000, allowed: classes numbered 0, 1, 2, …"),
         (
             lambda: Dataset(INPUTS, np.arange(4), INPUTS, np.arange(4), ("a", "b")),
