@@ -20,16 +20,23 @@ def call_data(name: str, function: Callable[[], Any]) -> Dataset:
         fail_as_user(f"data.name: {name}")
         raise refusal("data.name", f"{name}, which fails when it is called", RETURNS, because=error) from error
     arrays = read_arrays(name, found)
-    highest = max(int(arrays["train_targets"].max()), int(arrays["test_targets"].max()))
+    highest, place = find_highest(arrays["train_targets"], arrays["test_targets"])
+    shown = f"{name}, whose {place} is {highest}"
     if highest >= sum(len(arrays[f"{part}_targets"]) for part in ("train", "test")):
-        raise refusal("data.name", f"{name}, with targets up to {highest}", "classes numbered 0, 1, 2, …")
+        raise refusal("data.name", shown, "classes numbered 0, 1, 2, …")
     if not isinstance(found, Dataset):
         return Dataset(**arrays, classes=tuple(map(str, range(highest + 1))))
     if highest >= len(found.classes):
-        raise refusal(
-            "data.name", f"{name}, with targets up to {highest}", f"a name in classes for each, {highest + 1}"
-        )
+        raise refusal("data.name", shown, f"a name in classes for each, {highest + 1}")
     return dataclasses.replace(found, **arrays)
+
+
+def find_highest(train_targets: np.ndarray, test_targets: np.ndarray) -> tuple[int, str]:
+    """The highest target, and where it is."""
+    parts = {"train_targets": train_targets, "test_targets": test_targets}
+    part = max(parts, key=lambda one: int(parts[one].max()))
+    row = int(parts[part].argmax())
+    return int(parts[part][row]), f"{part}[{row}]"
 
 
 def read_arrays(name: str, found: Any) -> dict[str, Any]:
@@ -63,9 +70,12 @@ def as_array(given: Any) -> np.ndarray:
 
 def check_part(name: str, part: str, inputs: np.ndarray, targets: np.ndarray, like: np.ndarray) -> None:
     """Refuse inputs and targets that cannot be, or do not go together."""
-    if not (targets.ndim == 1 and targets.dtype.kind in "iu" and len(targets) and targets.min() >= 0):
+    if not (targets.ndim == 1 and targets.dtype.kind in "iu" and len(targets)):
         shown = f"{name}, whose {part}_targets are {targets.dtype} {list(targets.shape)}"
         raise refusal("data.name", shown, "a row of whole numbers, 0 or more, one per sample")
+    if targets.min() < 0:
+        row = int(np.argmax(targets < 0))
+        raise refusal("data.name", f"{name}, whose {part}_targets[{row}] is {targets[row]}", "whole numbers, 0 or more")
     fits = inputs.ndim > 0 and len(inputs) == len(targets) and inputs.shape[1:] == like.shape[1:]
     if not fits or inputs.dtype.kind not in "fiu":
         shown = f"{name}, whose {part}_inputs are {inputs.dtype} {list(inputs.shape)}"
@@ -77,6 +87,6 @@ def check_part(name: str, part: str, inputs: np.ndarray, targets: np.ndarray, li
 
 def is_finite(numbers: np.ndarray) -> bool:
     """Whether there is neither NaN nor infinity in it; takes no memory."""
-    return (
-        numbers.dtype.kind != "f" or not numbers.size or bool(np.isfinite(numbers.min()) and np.isfinite(numbers.max()))
-    )
+    if numbers.dtype.kind != "f" or not numbers.size:
+        return True
+    return bool(np.isfinite(numbers.min()) and np.isfinite(numbers.max()))

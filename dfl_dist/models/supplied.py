@@ -26,8 +26,11 @@ def call_model(name: str, function: Callable[[], Any]) -> nn.Module:
     return module
 
 
-def check_fit(module: nn.Module, name: str, sample: Tensor, classes: int) -> None:
-    """Refuse a model that does not fit the data: tried on one sample, so that it is told before the run begins."""
+def check_fit(module: nn.Module, name: str, sample: Tensor, classes: int, why: str = "") -> None:
+    """Refuse a model that does not fit the data: tried on one sample, so that it is told before the run begins.
+
+    `why` there are so many classes.
+    """
     try:
         with torch.no_grad():
             outputs = module.eval()(sample)
@@ -40,7 +43,7 @@ def check_fit(module: nn.Module, name: str, sample: Tensor, classes: int) -> Non
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or outputs.shape[1] < classes:
         shown = list(outputs.shape) if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
         given = f"{name}, whose output for one sample is {shown}"
-        raise ArgumentError("model", given, f"[1, {classes}], a score for each class")
+        raise ArgumentError("model", given, f"[1, {classes}], a score for each class{why and f': {why}'}")
 
 
 def load_parameters(module: nn.Module, file: str) -> None:

@@ -17,7 +17,7 @@ from dfl_dist.config.schema import Config, Data
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import DATASETS, Dataset
 from dfl_dist.data.shard import Shard, make_shard
-from dfl_dist.data.supplied import call_data
+from dfl_dist.data.supplied import call_data, find_highest
 from dfl_dist.distributed.devices import choose_device, set_threads
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import ConfigError, refusal, refused_as
@@ -53,10 +53,16 @@ def build(config: Config, world: World, user: UserCode, *, resumes: bool) -> Bui
     module = make_module(config.model.name, classes, user.model).to(dtype)
     first = make_shard(dataset.train_inputs[:1], dataset.train_targets[:1], dataset.pixels, torch.zeros(0, dtype=dtype))
     with refused_as(model="model.name", file="model.init"):
-        check_fit(module, config.model.name, first.take(slice(1))[0], classes)
+        check_fit(module, config.model.name, first.take(slice(1))[0], classes, tell_highest(dataset))
         if config.model.init is not None and not resumes:
             load_parameters(module, config.model.init)
         return Built(dataset, FlatModel(module, device=pick_device(config, world), dtype=dtype))
+
+
+def tell_highest(dataset: Dataset) -> str:
+    """Which label there are so many classes for; nothing where no label is that high."""
+    highest, place = find_highest(dataset.train_targets, dataset.test_targets)
+    return f"{place} is {highest}" if highest + 1 == len(dataset.classes) else ""
 
 
 def make_module(name: str, classes: int, supplied: Callable[[], nn.Module] | None = None) -> nn.Module:

@@ -171,12 +171,19 @@ def test_whole_numbers_reach_an_embedding(tmp_path: Path) -> None:
             ["--model.init", "nowhere.pt"],
             "model.init: given nowhere.pt, which cannot be read: No such file or directory",
         ),
-        (["--data.name", "own_project:too_few_names"], "with targets up to 2, allowed: a name in classes for each, 3"),
+        (["--data.name", "own_project:too_few_names"], "] is 2, allowed: a name in classes for each, 3"),
+        (
+            ["--data.name", "own_project:mislabelled"],
+            "output for one sample is [1, 3], allowed: [1, 8], a score for each class: test_targets[17] is 7",
+        ),
         (
             ["--data.name", "own_project:too_few_targets"],
             "whose train_inputs are float64 [60, 6], allowed: numbers, 50",
         ),
-        (["--data.name", "own_project:numbered_anyhow"], "with targets up to 1000000000, allowed: classes numbered 0,"),
+        (
+            ["--data.name", "own_project:numbered_anyhow"],
+            "whose train_targets[1] is 1000000000, allowed: classes numbered 0,",
+        ),
         (["--data.name", "own_project:no_test_set"], "whose test_targets are int64 [0], allowed: a row of whole"),
         (["--data.name", "own_project:no_inputs"], "whose train_inputs are float64 [], allowed: numbers, 60 samples"),
         (["--model.name", "small_models:with_batch_norm"], "(use GroupNorm instead of BatchNorm)"),

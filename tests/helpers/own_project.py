@@ -48,6 +48,12 @@ def numbered_anyhow() -> Four:
     return np.zeros((4, 6)), np.array([7, 10**9, 7, 7]), np.zeros((4, 6)), np.arange(4)
 
 
+def mislabelled() -> Four:
+    arrays = load()
+    arrays[3][17] = 7
+    return arrays
+
+
 def double() -> nn.Module:
     """A model that is in double precision by itself."""
     return tiny().double()
