@@ -21,6 +21,7 @@ from dfl_dist.run_folder.folder import (
     check_can_be_claimed,
     choose,
     read_classes,
+    read_environment,
     refused_where_unwritable,
     write_classes,
 )
@@ -54,6 +55,7 @@ def prepare(given: Mapping[str, object], world: World, user: UserCode) -> Prepar
     drained = False
     if plan.start and plan.start.checkpoint:
         check_same_classes(plan.start, plan.resolved.data, built.dataset)
+        check_same_data(plan.start, plan.resolved.data, built.dataset)
         manifest = checkpoint.read_manifest(plan.start.checkpoint, plan.identity(built.model.size))
         drained = checkpoint.load_client(plan.start.checkpoint, 0, manifest).before_drain is not None
     shards = None if has_partition(plan.start) else make_partition(plan.resolved, built.dataset)
@@ -108,6 +110,14 @@ def check_same_classes(start: Continuation, data: Data, dataset: Dataset) -> Non
     sizes: list[int] = np.bincount(targets, minlength=len(dataset.classes)).tolist()
     if [sum(column) for column in zip(*recorded, strict=True)] != sizes:
         raise refusal("data.name", data.name, "the data that the run had; now its classes have other sizes")
+
+
+def check_same_data(start: Continuation, data: Data, dataset: Dataset) -> None:
+    """Refuse other samples than the run had, which would train on as if nothing had happened."""
+    had = read_environment(start.folder).get("data_digest")
+    if had not in (None, dataset.digest):  # none in the folder of an earlier version
+        given = f"{data.name}, whose arrays have the digest {dataset.digest}"
+        raise refusal("data.name", given, f"the data that the run had, with {had}")
 
 
 def has_partition(start: Continuation | None) -> bool:

@@ -81,7 +81,7 @@ def assemble(
             screen = HostScreen(job, go_on) if has_screen else None
             return Follower(control, rounds=config.rounds, largest_block=layout.largest_block, screen=screen)
         schedule = graph_schedule(config)
-        open_records(job, known, fence)
+        open_records(job, known, built.dataset.digest, fence)
         tell_start(job, known.backend, list(zip(known.hosts, known.devices, strict=True)), model.size)
         tell_graph(config, schedule)
         planner = Planner(control, schedule, job.folder, limited(wish_to_stop, config.max_seconds))
@@ -249,7 +249,7 @@ def run_of(job: Job, model: FlatModel, fence: Fence, go_on: str) -> Run:
     )
 
 
-def open_records(job: Job, known: Known, fence: Fence) -> None:
+def open_records(job: Job, known: Known, data_digest: str, fence: Fence) -> None:
     """Write down where and how the run runs, and cut its records back to the checkpoint it goes on from."""
     facts: Mapping[str, object] = {
         "run": job.token,
@@ -261,6 +261,7 @@ def open_records(job: Job, known: Known, fence: Fence) -> None:
         "devices": known.devices,
         "threads": known.threads,
         "resumed_after": job.rounds_done,
+        "data_digest": data_digest,
     }
     fence.check()
     write_environment(job.folder, facts)

@@ -12,6 +12,7 @@ import numpy as np
 import own_project
 import pytest
 import torch
+from forked import Ranks
 from launching import ROOT, TRAINER, client_states, lines, ranks, run, torchrun, train
 
 import dfl_dist
@@ -19,6 +20,7 @@ from dfl_dist.config.resolve import resolve
 from dfl_dist.config.schema import Data
 from dfl_dist.config.values import ask
 from dfl_dist.errors import ConfigError
+from dfl_dist.run_folder.folder import read_environment, write_facts
 from dfl_dist.training.build import load_dataset
 from dfl_dist.training.main import main
 
@@ -293,3 +295,20 @@ def test_data_that_differs_between_ranks_or_since_the_checkpoint_is_refused(tmp_
     done = run(ranks(2, TRAINER, "--resume", str(out), "--rounds", "2"), tmp_path)
     assert done.code == 2
     assert "data.name: given own_project:grown, allowed: the data that the run had" in done.err
+
+
+@pytest.mark.parametrize("world_size", [None, 2])
+def test_a_run_does_not_go_on_with_other_samples(tmp_path: Path, world_size: int | None) -> None:
+    """As of a function whose dice have no seed; a run of before, which has not written down a digest, goes on."""
+    data = ("--data.name", "own_project:differs", "--model.name", "own_project:tiny")
+    out = train(world_size, tmp_path / "run", *data, "--rounds", "1", "--num_clients", "2")
+    facts = read_environment(out)
+    (tmp_path / "OTHER").touch()
+    again = Ranks(world_size, TRAINER, ("--resume", str(out), "--rounds", "2"))
+    done = run(again, tmp_path)
+    assert done.code == 2
+    given = r"data\.name: given own_project:differs, whose arrays have the digest [0-9a-f]{8}, allowed: "
+    assert re.search(f"{given}the data that the run had, with {facts['data_digest']}\n", done.err)
+    assert read_environment(out) == facts
+    write_facts(out, {key: value for key, value in facts.items() if key != "data_digest"})
+    assert run(again, tmp_path).code == 0
