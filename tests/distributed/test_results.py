@@ -1,11 +1,13 @@
 """What a script gets back, and what its process is afterwards."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import own_project
@@ -80,6 +82,16 @@ def test_a_result_stays_that_of_its_own_rounds(tmp_path: Path) -> None:
     first = dfl_dist.train({**SHORT, "out": str(tmp_path / "run")})
     longer = dfl_dist.train({"resume": str(tmp_path / "run"), "rounds": 5})
     assert [len(result.history) for result in (first, longer)] == [3, 5]
+
+
+@pytest.mark.parametrize("on_round", [None, own_project.stumble])
+def test_another_process_may_go_on_with_a_scripts_run_when_the_call_has_ended(tmp_path: Path, on_round: Any) -> None:
+    """However it ended, and though the script's process lives on."""
+    folder = tmp_path / "run"
+    with contextlib.suppress(ZeroDivisionError):
+        dfl_dist.train({**SHORT, "out": str(folder), "checkpoint.every": 1}, on_round=on_round)
+    train(1, folder, "--resume", str(folder), "--rounds", "4")
+    assert len(lines(folder / "metrics.jsonl")) == 4
 
 
 def test_a_run_is_opened_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
