@@ -158,6 +158,8 @@ def check_has_ended(folder: Path, run_id: str | None) -> None:
     same_job = run_id is not None and facts.get("run_id") == run_id
     if not isinstance(leader, dict) or leader["host"] != socket.gethostname() or same_job or not is_first_start():
         return
+    if leader.get("folder", str(folder)) != str(folder):  # it is at work there, and this is a copy
+        return
     if leader["pid"] != os.getpid() and is_alive(leader["pid"], leader["born"]):
         given = f"{folder}, which is running (process {leader['pid']} on this host)"
         raise refusal("resume", given, "a run that has ended; stop it first with Ctrl-C or a file STOP in it")
@@ -293,7 +295,7 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
         if not plan.finished:
             for key in ("finished_after", ENDED_BY):
                 before.pop(key, None)  # from here on it is not, whatever was reached before
-        write_environment(folder, before | {"run": token, "start": start_id, **name_job(plan.run_id)})
+        write_environment(folder, before | {"run": token, "start": start_id, **name_job(plan.run_id, folder)})
         point_latest(folder)
     return Job(
         plan.asked,
@@ -309,9 +311,10 @@ def open_folder(plan: Plan, *, drained: bool) -> Job:
     )
 
 
-def name_job(run_id: str | None) -> dict[str, Any]:
+def name_job(run_id: str | None, folder: Path) -> dict[str, Any]:
     """By what a job knows its own run again, and others whether it is still at work."""
     leader = {"host": socket.gethostname(), "pid": os.getpid(), "born": born(os.getpid())}
+    leader["folder"] = str(folder.resolve())
     return {"run_id": run_id, "launch": os.environ.get(LAUNCH), "leader": leader}
 
 

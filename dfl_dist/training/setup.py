@@ -254,7 +254,7 @@ def open_records(job: Job, known: Known, data_digest: str, fence: Fence) -> None
     facts: Mapping[str, object] = {
         "run": job.token,
         "start": job.start_id,
-        **name_job(job.run_id),
+        **name_job(job.run_id, job.folder),
         "world_size": len(known.hosts),
         "hosts": known.hosts,
         "backend": known.backend,

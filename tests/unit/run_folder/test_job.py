@@ -348,7 +348,7 @@ def led_by(leader: dict[str, Any]) -> Path:
     """A run of "a job", whose leader is that process."""
     job = begin({"rounds": 20}, run_id="a job")
     save(job.folder, 10)
-    write_facts(job.folder, read_environment(job.folder) | {"leader": leader})
+    write_facts(job.folder, read_environment(job.folder) | {"leader": {"folder": str(job.folder.resolve()), **leader}})
     return job.folder
 
 
@@ -364,11 +364,13 @@ def test_a_run_that_another_job_is_at_work_on_is_not_taken_from_it(
     assert str(error.value) == f"{given}, allowed: a run that has ended; stop it first with Ctrl-C or a file STOP in it"
 
 
-@pytest.mark.parametrize("changed", [{"host": "elsewhere"}, {"born": "1"}, {"born": None}, {"pid": os.getpid()}])
+@pytest.mark.parametrize(
+    "changed", [{"host": "elsewhere"}, {"born": "1"}, {"born": None}, {"pid": os.getpid()}, {"folder": "original"}]
+)
 def test_a_run_whose_leader_is_not_at_work_here_can_be_resumed(
     another: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    """It is on another host, its number is another process's by now, a script's that has ended it, or this one."""
+    """It is on another host, its number is another process's by now, a script's that has ended it, this one; a copy."""
     own = {"born": born(os.getpid())} if "pid" in changed else {}
     assert plan_job({"resume": str(led_by(another | changed | own))}, None, "another job").start
 
