@@ -119,8 +119,9 @@ NAMED: set[str] = set()  # the packages that settings or scripts name a function
 
 
 def name_as_users(module: str) -> None:
-    """Take the package of a module, of which the user has named a function, for the user's own."""
-    NAMED.add(module.partition(".")[0])
+    """Take the package of a module, of which the user has named a function, for the user's own; never torch itself."""
+    if (package := module.partition(".")[0]) != "torch":
+        NAMED.add(package)
 
 
 def user_frames(error: BaseException) -> TracebackType | None:

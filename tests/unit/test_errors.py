@@ -163,6 +163,7 @@ def test_a_package_that_a_setting_names_is_the_users_though_installed(
 
 
 def test_an_error_in_torch_that_we_call_is_ours() -> None:
+    name_as_users("torch.nn")  # by a user who takes a model from there
     assert user_error("user code", caught(train_on(nn.Linear(6, 3)))) is None
 
 
