@@ -25,6 +25,7 @@ CONNECT_TIMEOUT_S, CONNECT_TIMEOUT_S_PER_RANK = 60.0, 0.5  # but those that have
 MEETING_POLL_S = 0.02
 WORD_WITHIN_S = 2.0
 LEAVING_WITHIN_S = 2.0
+NCCL_FAILURE = "exception_dump"
 STORES: dict["World", Any] = {}  # those that this process has opened
 
 
@@ -60,7 +61,7 @@ def connect(world: World) -> dist.ProcessGroup:
 def make_group(world: World, store: Any) -> dist.ProcessGroup:
     """The control group of ranks that have met."""
     timeout = timedelta(seconds=connect_timeout_s(world.size))
-    with connecting(world.rank, range(world.size), store, "control"):
+    with connecting(world.rank, range(world.size), store, "connect to the control group", timeout.total_seconds()):
         dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
     group: dist.ProcessGroup = dist.distributed_c10d._get_default_group()
     lengthen(group)
@@ -68,24 +69,21 @@ def make_group(world: World, store: Any) -> dist.ProcessGroup:
 
 
 @contextlib.contextmanager
-def connecting(rank: int, ranks: Sequence[int], store: Any, what: str) -> Iterator[None]:
-    """Connect the ranks of a group; the error names a rank that did not come to do so."""
-    kind = f"connection to the {what} group"
-    positions.count_sent(kind)
-    store.set(f"connecting/{what}/{rank}", "")
+def connecting(rank: int, ranks: Sequence[int], store: Any, what: str, timeout_s: float) -> Iterator[None]:
+    """Connect ranks, as `what` says; the error names a rank that did not come to do so."""
+    positions.count_sent(what)
+    store.set(f"{what}/{rank}", "")
     try:
-        with positions.waiting_for(ranks, f"all ranks to connect to the {what} group", (kind, 1)):
+        with positions.waiting_for(ranks, f"all ranks to {what}", (what, 1)):
             yield
     except (RuntimeError, ValueError) as error:
         missing: list[int] = []
         with contextlib.suppress(RuntimeError):  # the store may be gone too
-            missing = [peer for peer in ranks if not store.check([f"connecting/{what}/{peer}"])]
+            missing = [peer for peer in ranks if not store.check([f"{what}/{peer}"])]
         who = f"rank {missing[0]}" if missing else "all ranks"
-        reason = f"nothing came within {connect_timeout_s(len(ranks)):g} s ({one_line(error).partition('. ')[0]})"
+        reason = f"nothing came within {timeout_s:g} s ({one_line(error).partition('. ')[0]})"
         silent = missing or (isinstance(error, RuntimeError) and has_timed_out(error))
-        raise (positions.SilenceError if silent else PeerError)(
-            f"waited for {who} to connect to the {what} group: {reason}"
-        ) from error
+        raise (positions.SilenceError if silent else PeerError)(f"waited for {who} to {what}: {reason}") from error
 
 
 def connect_timeout_s(ranks: int) -> float:
@@ -94,7 +92,7 @@ def connect_timeout_s(ranks: int) -> float:
 
 
 def lengthen(group: dist.ProcessGroup) -> None:
-    """Give a gloo group that is connected the longest timeout: every wait has its own, shorter one.
+    """Give a group that is connected the longest timeout: every wait has its own, shorter one.
 
     The group's own counts from the posting of an operation, and what is posted ahead may wait for many rounds.
     """
@@ -112,6 +110,7 @@ def meet(world: World, store: Any, timeout_s: float) -> Any:
     timeout = timedelta(seconds=timeout_s)
     store.set(f"dfl_dist/format/{world.rank}", str(FORMAT))
     if world.rank == 0:
+        forget_failure(store)
         name = secrets.token_hex(8)
         here = dist.PrefixStore(f"dfl_dist/{name}", store)  # type: ignore[attr-defined]
         here.set("here/0", str(world.host))
@@ -129,6 +128,17 @@ def meet(world: World, store: Any, timeout_s: float) -> Any:
         with blaming(f"rank {rank} to start", timeout_s):
             here.wait([f"here/{rank}"], timeout)
     return here
+
+
+def forget_failure(store: Any) -> None:
+    """Remove what NCCL's watchdog has left in the store of a job that is started again.
+
+    It writes below all prefixes; whoever finds that key takes the new start for one that has failed, and ends minutes
+    later.
+    """
+    while isinstance(store, dist.PrefixStore):  # type: ignore[attr-defined]
+        store = store.underlying_store
+    store.delete_key(NCCL_FAILURE)
 
 
 def check_format(store: Any, rank: int) -> None:
@@ -163,20 +173,44 @@ def data_group(
     """Make the data group: the ranks that host clients. Every rank calls this."""
     if device.type == "cuda":
         torch.cuda.set_device(device)  # NCCL takes the present one
-    seconds = timeout_s if backend == "nccl" else connect_timeout_s(world.size)  # NCCL's watchdog knows no other
+    seconds, nccl = connect_timeout_s(world.size), backend == "nccl"
+    timeout = LONGEST_TIMEOUT if nccl else timedelta(seconds=seconds)  # NCCL's watchdog ends the process after it
     store = dist.distributed_c10d._get_default_store()
-    with connecting(world.rank, range(world.size), store, "data"):
-        group: dist.ProcessGroup = dist.new_group(
-            list(client_ranks), timeout=timedelta(seconds=seconds), backend=backend
-        )
-    if world.rank not in client_ranks:
-        return group
-    if backend == "nccl":
-        # Its first point-to-point call must involve every rank, so there is something else before it.
-        dist.all_reduce(torch.zeros(1, device=device), group=group)
-    else:
-        lengthen(group)
+    with connecting(world.rank, range(world.size), store, "connect to the data group", seconds):
+        group: dist.ProcessGroup = dist.new_group(list(client_ranks), timeout=timeout, backend=backend)
+    if world.rank in client_ranks:
+        if nccl:
+            with connecting(world.rank, client_ranks, store, "connect their GPUs", max(seconds, timeout_s)):
+                connect_pairs(group, len(client_ranks), device, max(seconds, timeout_s))
+        else:
+            lengthen(group)
     return group
+
+
+def connect_pairs(group: dist.ProcessGroup, size: int, device: torch.device, timeout_s: float) -> None:
+    """Let every rank of a group send every other one a byte: the first message of a pair connects it.
+
+    With NCCL that would otherwise happen whenever a graph first has that edge, and it waits there for ever.
+    """
+    errors: list[BaseException] = []
+
+    def exchange() -> None:
+        try:
+            if device.type == "cuda":
+                torch.cuda.set_device(device)  # each thread has its own
+            sent, received = torch.zeros(2, size, dtype=torch.uint8, device=device)
+            dist.all_to_all_single(received, sent, group=group)
+            received.cpu()  # NCCL's calls return before anything is done
+        except RuntimeError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=exchange, daemon=True, name="first contact")
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        raise RuntimeError("timed out")
+    if errors:
+        raise errors[0]
 
 
 def is_first(event: str) -> bool:

@@ -1,5 +1,6 @@
 """Messages over NCCL: one batch per exchange."""
 
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ class Batch:
     incoming: list[Tensor] = field(default_factory=list)
     outgoing: Sequence[Outgoing] = ()
     works: list[Waitable] = field(default_factory=list)
+    issued: float = 0.0
 
     def __str__(self) -> str:
         senders = ", ".join(str(message.sender) for message in self.expected)
@@ -56,6 +58,7 @@ class BatchedTransport:
         ]
         with blaming(str(batch), self.timeout_s):
             batch.works = list(dist.batch_isend_irecv(operations)) if operations else []
+        batch.issued = time.monotonic()
         count_sent("frame")
 
     def flush(self, *, keep: int) -> None:
@@ -64,6 +67,7 @@ class BatchedTransport:
     def arrivals(self) -> Iterator[Tensor]:
         batch = self.batches.popleft()
         senders, needs = [message.sender for message in batch.expected], ("frame", batch.number)
+        since_s = time.monotonic() - batch.issued
         for work in batch.works:
-            wait(work, what=str(batch), timeout_s=self.timeout_s, peers=senders, needs=needs)
+            wait(work, what=str(batch), timeout_s=self.timeout_s, peers=senders, needs=needs, since_s=since_s)
         yield from batch.incoming

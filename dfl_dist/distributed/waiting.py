@@ -28,11 +28,20 @@ def blaming(what: str, timeout_s: float) -> Iterator[None]:
 
 
 def wait(
-    work: Waitable, *, what: str, timeout_s: float, peers: Sequence[int] = (), needs: tuple[str, int] | None = None
+    work: Waitable,
+    *,
+    what: str,
+    timeout_s: float,
+    peers: Sequence[int] = (),
+    needs: tuple[str, int] | None = None,
+    since_s: float = 0.0,
 ) -> None:
-    """Wait for one operation: something of these ranks, or a message of a kind that is the n-th of them."""
+    """Wait for one operation: something of these ranks, or a message of a kind that is the n-th of them.
+
+    `since_s` is how long ago it was issued, where the backend counts its timeout from then, as NCCL does.
+    """
     with blaming(what, timeout_s), waiting_for(peers, what, needs):
-        work.wait(timedelta(seconds=timeout_s))
+        work.wait(timedelta(seconds=since_s + timeout_s))
 
 
 def has_timed_out(error: RuntimeError) -> bool:

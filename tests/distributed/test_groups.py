@@ -6,9 +6,9 @@ import pytest
 from launching import ranks, run
 
 
-@pytest.mark.parametrize("group", ["control", "data"])
-def test_a_rank_that_does_not_connect_is_named(tmp_path: Path, group: str) -> None:
-    done = run(ranks(3, "connecting:absent_rank_is_named", group), tmp_path)
+@pytest.mark.parametrize("step", ["connect to the control group", "connect to the data group", "connect their GPUs"])
+def test_a_rank_that_does_not_connect_is_named(tmp_path: Path, step: str) -> None:
+    done = run(ranks(3, "connecting:absent_rank_is_named", step), tmp_path)
     assert done.code == 0, done.err
     assert (tmp_path / "over").exists()
 

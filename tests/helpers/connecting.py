@@ -2,11 +2,13 @@
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from dfl_dist.data.datasets import Dataset, digits
 from dfl_dist.distributed import groups
@@ -29,25 +31,37 @@ def stay_away() -> None:
 
 
 def absent_rank_is_named(arguments: list[str]) -> int:
-    """The last rank meets the others and then does not connect; rank 0 says for whom it waited."""
-    (which,) = arguments
+    """The last rank meets the others and then does not take this step; rank 0 says for whom it waited."""
+    (step,) = arguments
     world = World.from_environment()
     last = world.size - 1
     store = groups.meet(world, groups.open_store(world, 60.0), 60.0)
     groups.STARTUP_TIMEOUT_S = 3.0
-    if which == "data":
+    backend = "gloo"
+    if step != "connect to the control group":
         groups.make_group(world, store)
-    if world.rank == last:
+    if step == "connect their GPUs":
+        backend, make = "nccl", dist.new_group
+
+        def make_group(ranks: list[int], timeout: timedelta, backend: str) -> dist.ProcessGroup:
+            """There are no GPUs here."""
+            group = make(ranks, timeout, backend="gloo")
+            if world.rank == last:
+                stay_away()
+            return group
+
+        dist.new_group = make_group
+    elif world.rank == last:
         stay_away()
     started = time.monotonic()
 
     def connect() -> None:
-        if which == "control":
+        if step == "connect to the control group":
             groups.make_group(world, store)
         else:
-            groups.data_group(world, range(world.size), backend="gloo", timeout_s=60.0, device=CPU)
+            groups.data_group(world, range(world.size), backend=backend, timeout_s=1.0, device=CPU)
 
-    with pytest.raises(PeerError, match=f"waited for rank {last} to connect to the {which} group: nothing came within"):
+    with pytest.raises(PeerError, match=f"waited for rank {last} to {step}: nothing came within"):
         connect()
     if world.rank > 0:
         stay_away()  # rank 0 hosts the store

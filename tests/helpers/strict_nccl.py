@@ -8,6 +8,7 @@ size that does not fit, and everything that would wait for ever.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,7 @@ class Batch:
 
     rank: Rank
     operations: Sequence[P2POp]
+    issued: float = field(default_factory=time.monotonic)
 
     @property
     def is_done(self) -> bool:
@@ -118,9 +120,10 @@ class Batch:
         return [operation for operation in self.operations if operation.kind == kind and not operation.done]
 
     def wait(self, timeout: timedelta) -> bool:
-        world = self.rank.world
+        """Wait until this is done; the time counts from the moment it was issued."""
+        world, left_s = self.rank.world, self.issued + timeout.total_seconds() - time.monotonic()
         with world.changed:
-            world.wait_until(lambda: self.is_done, f"rank {self.rank.number}: a batch", timeout.total_seconds())
+            world.wait_until(lambda: self.is_done, f"rank {self.rank.number}: a batch", left_s)
             for operation in self.operations:
                 operation.check_untouched()
         return True

@@ -1,6 +1,7 @@
 """The batched transport over a strict model of NCCL: the bits of one process, and mistakes that are caught."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
@@ -114,6 +115,22 @@ def test_bits_are_those_of_one_process(ranks: int, clients: int, overlap: int, s
     assert torch.equal(torch.cat([found[rank].x for rank in range(ranks)]), alone.x)
     assert torch.equal(torch.cat([found[rank].w for rank in range(ranks)]), alone.w)
     assert (world.contacts == 0) is connected, "only the first message of a pair connects it"
+
+
+def test_a_timeout_counts_from_the_wait_for_what_was_issued_a_round_ago() -> None:
+    """With overlap the local steps of a round lie between the two, and may take longer than the timeout."""
+    world = Communicator(2)
+    world.connect_all()
+
+    def body(rank: int) -> None:
+        transport = batched(world, rank, 0.3)
+        time.sleep(0.4 * rank)
+        transport.expect(0, [Incoming(1 - rank, 8)])
+        transport.push([Outgoing(1 - rank, torch.zeros(8, dtype=torch.uint8))])
+        time.sleep(0.2 * (1 - rank))
+        list(transport.arrivals())
+
+    on_threads(2, body)
 
 
 # Mistakes that NCCL punishes by silence or by wrong numbers.
