@@ -6,6 +6,7 @@ import secrets
 import shlex
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from dfl_dist.commands.options import Words, split
@@ -21,7 +22,7 @@ from dfl_dist.signals import signals_caught
 from dfl_dist.text import count, help_page
 
 OPTIONS = {
-    "ranks": "processes on this host, -n for short (default: 8 on one host; on several one per GPU, or one per core)",
+    "ranks": "processes on this host, -n for short (default: one per GPU, else 8, or one per core of several hosts)",
     "hosts": "how many hosts take part (default: 1)",
     "host": "which of them this is, 0 to hosts - 1; host 0 is the head",
     "head": "the head's address or name, as all hosts reach it",
@@ -34,7 +35,6 @@ OPTIONS = {
 }
 DEFAULTS = {"hosts": "1", "start": FORK, "port": "29400", "restarts": "3", "id": "dfl_dist"}
 WHOLE_NUMBERS = {"ranks": 1, "hosts": 1, "host": 0, "port": 1, "restarts": 0}  # the smallest of each
-RANKS_ON_ONE_HOST = 8
 DOCTOR = "dfl_dist.commands.doctor.command:main"
 DRY = "dry-run"
 
@@ -67,7 +67,7 @@ def show(launch: Launch) -> int:
     from dfl_dist.training.main import main as train
 
     meeting, environment = find_place(launch)
-    ranks = count_ranks(launch.program)
+    ranks = count_ranks(replace(launch.program, meeting=meeting))
     if meeting.hosts > 1:
         here = f"host {meeting.host} of {meeting.hosts} would start {count(ranks, 'rank')} at {meeting.address}"
         report(f"{here} and meet the others at {meeting.head}:{meeting.port}; they are taken to have as many")
@@ -114,7 +114,6 @@ def read(argv: list[str]) -> Launch:
     own = DEFAULTS | words.own
     hosts = read_hosts(own)
     check_numbers(own, "ranks", "restarts")
-    ranks = None if hosts.count > 1 else RANKS_ON_ONE_HOST
     if own["start"] not in (FORK, SPAWN):
         raise refusal("start", own["start"], f"{FORK} or {SPAWN}", (FORK, SPAWN))
     folders = {key: Path(own[key]).resolve() for key in ("logs", "status") if key in own}
@@ -125,7 +124,8 @@ def read(argv: list[str]) -> Launch:
     program = Program(
         target=DOCTOR if doctor else TRAINER,
         arguments=words.settings,
-        ranks=int(own["ranks"]) if "ranks" in own else ranks,
+        ranks=int(own["ranks"]) if "ranks" in own else None,
+        without_gpu=int(settings["rank0"] == "coordinator" and hosts.own == 0),
         restarts=0 if doctor else int(own["restarts"]),
         logs=folders.get("logs"),
         start=own["start"],

@@ -34,6 +34,7 @@ from dfl_dist.launcher.words import said_after, say
 from dfl_dist.run_folder.status import REFUSED
 from dfl_dist.system import names_from_files
 
+RANKS_ON_ONE_HOST = 8  # without GPUs
 MONITOR_S = 0.1
 HOSTS_WITHIN_S = 600  # hosts are started minutes apart
 ANSWER_WITHIN_S = 2.0  # what listens at the port of host 0, before a person is told that it does not
@@ -121,7 +122,11 @@ def make_handler(at: Meeting) -> RendezvousHandler:
 
 def count_ranks(program: Program) -> int:
     """How many ranks a program has on this host."""
-    return program.ranks or torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    if program.ranks:
+        return program.ranks
+    if gpus := torch.cuda.device_count():
+        return gpus + program.without_gpu
+    return RANKS_ON_ONE_HOST if program.meeting.hosts == 1 else len(os.sched_getaffinity(0))
 
 
 def spec_of(program: Program, handler: RendezvousHandler) -> WorkerSpec:

@@ -50,13 +50,14 @@ class Program:
 
     target: str  # package.module:function, which takes a list of arguments and gives an exit code
     arguments: Sequence[str]
-    ranks: int | None  # None: one per GPU, or one per core where there is none
+    ranks: int | None  # None: one per GPU; where there is none 8, or on several hosts one per core
     restarts: int = 0  # how often all ranks are started again when one of them fails
     meeting: Meeting = field(default_factory=Meeting)
     logs: Path | None = None  # a folder for what each rank prints; None: logs/ in the run folder
     start: str = FORK
     timeout_s: float = SETTINGS["timeout_s"].default  # how long a rank may be stopped, until the run says so itself
     refusal: str = ""  # why this host starts nothing, and meets the others only to tell them
+    without_gpu: int = 0  # ranks beside one per GPU: a coordinator needs none
 
     def command_line(self) -> str:
         """The command that a person could type instead."""

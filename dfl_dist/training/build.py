@@ -18,7 +18,7 @@ from dfl_dist.data import partition
 from dfl_dist.data.datasets import DATASETS, Dataset
 from dfl_dist.data.shard import Shard, make_shard
 from dfl_dist.data.supplied import call_data, find_highest
-from dfl_dist.distributed.devices import choose_device, set_threads
+from dfl_dist.distributed.devices import choose_device, prove, set_threads
 from dfl_dist.distributed.world import World
 from dfl_dist.errors import ConfigError, refusal, refused_as
 from dfl_dist.models.flat import FlatModel
@@ -43,6 +43,7 @@ class Built:
 
 def build(config: Config, world: World, user: UserCode, *, resumes: bool) -> Built:
     """The data set and the model, the same on every rank; a run that resumes needs no parameters to start from."""
+    device = prove(pick_device(config, world))
     set_threads(config.threads, world.local_size)
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
@@ -56,7 +57,7 @@ def build(config: Config, world: World, user: UserCode, *, resumes: bool) -> Bui
         check_fit(module, config.model.name, first.take(slice(1))[0], classes, tell_highest(dataset))
         if config.model.init is not None and not resumes:
             load_parameters(module, config.model.init)
-        return Built(dataset, FlatModel(module, device=pick_device(config, world), dtype=dtype))
+        return Built(dataset, FlatModel(module, device=device, dtype=dtype))
 
 
 def tell_highest(dataset: Dataset) -> str:

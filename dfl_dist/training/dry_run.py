@@ -16,7 +16,7 @@ from dfl_dist.config.resolve import origin
 from dfl_dist.config.schema import SETTINGS, Config
 from dfl_dist.config.values import format_value, get, replace
 from dfl_dist.data import partition
-from dfl_dist.distributed.devices import choose_backend, has_gpu_alone
+from dfl_dist.distributed.devices import Claim, choose_backend
 from dfl_dist.distributed.world import World
 from dfl_dist.run_folder.job import Plan
 from dfl_dist.system import resident_bytes
@@ -94,11 +94,12 @@ def lay_out_of(config: Config, world: World) -> Layout:
 
 def in_force(config: Config, folder: Path, world: World) -> Config:
     """The settings as resolved.yaml would have them, taking other hosts to be like this one."""
-    gpus, blocks = torch.cuda.device_count(), lay_out_of(config, world).blocks
-    last = World(world.local_size - 1, world.size, world.local_size - 1, world.local_size, world.torchrun)
-    device, hosted = pick_device(config, last), sum(map(bool, blocks[: world.local_size]))
-    backend = choose_backend(config.backend, gpu_each=has_gpu_alone(device, hosted, gpus))
-    here = {"out": str(folder), "backend": backend, "device": device.type, "threads": torch.get_num_threads()}
+    ranks = [World(rank, world.size, rank, world.local_size, world.torchrun) for rank in range(world.local_size)]
+    devices = [pick_device(config, rank) for rank in ranks]
+    hosting = [rank for rank, block in enumerate(lay_out_of(config, world).blocks[: len(ranks)]) if block]
+    numbers = {rank: 1 + (devices[rank].index or 0) if devices[rank].type == "cuda" else 0 for rank in hosting}
+    backend = choose_backend(config.backend, {rank: Claim(host=0, gpu=number) for rank, number in numbers.items()})
+    here = {"out": str(folder), "backend": backend, "device": devices[-1].type, "threads": torch.get_num_threads()}
     return replace(config, here)
 
 

@@ -11,7 +11,7 @@ import torch
 from dfl_dist.config.schema import Data
 from dfl_dist.data import partition
 from dfl_dist.data.datasets import Dataset
-from dfl_dist.distributed.devices import choose_backend
+from dfl_dist.distributed.devices import Claim, choose_backend
 from dfl_dist.distributed.world import World, run_id
 from dfl_dist.errors import refusal
 from dfl_dist.run_folder import checkpoint, trackers
@@ -85,8 +85,8 @@ def find_folder(plan: Plan) -> Path:
 def check(plan: Plan) -> None:
     """Refuse what needs neither data nor model to be refused."""
     config = plan.resolved
-    if torch.cuda.device_count() == 0:
-        choose_backend(config.backend, gpu_each=False)
+    if torch.cuda.device_count() == 0 and config.rank0 == "client":  # a coordinator says nothing of the others
+        choose_backend(config.backend, {0: Claim(host=0, gpu=0)})
     if plan.start is None or config.tracker != plan.start.resolved.tracker:  # else the run goes on without what fails
         trackers.check(config.tracker)
     schedule = graph_schedule(config)

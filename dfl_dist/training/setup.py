@@ -16,7 +16,7 @@ from dfl_dist.data import partition
 from dfl_dist.data.datasets import Dataset
 from dfl_dist.distributed import groups
 from dfl_dist.distributed.control import Control
-from dfl_dist.distributed.devices import choose_backend, has_gpu_alone
+from dfl_dist.distributed.devices import Claim, choose_backend, gpu_number
 from dfl_dist.distributed.gloo import GlooTransport
 from dfl_dist.distributed.nccl import BatchedTransport
 from dfl_dist.distributed.transport import Transport
@@ -141,13 +141,10 @@ def load_clients(job: Job, block: range, dataset: Dataset, model: FlatModel) -> 
 
 def agree_on_backend(config: Config, world: World, layout: Layout, control: Control, model: FlatModel) -> str:
     """What carries the frames: the same on all ranks, so it takes all of them to know."""
-    first = world.rank - world.local_rank
-    hosted_here = sum(bool(layout.blocks[rank]) for rank in range(first, first + world.local_size))
-    lacking = bool(layout.blocks[world.rank]) and not has_gpu_alone(
-        model.params.device, hosted_here, torch.cuda.device_count()
-    )
-    everywhere = control.all_reduce(torch.tensor([int(lacking)]), "tell their devices")
-    return choose_backend(config.backend, gpu_each=int(everywhere) == 0)
+    told = torch.zeros(world.size, 2, dtype=torch.int64)
+    told[world.rank] = torch.tensor([world.host, gpu_number(model.params.device)])
+    told = control.all_reduce(told, "tell their devices")
+    return choose_backend(config.backend, {rank: Claim(*told[rank].tolist()) for rank in layout.client_ranks})
 
 
 def open_transport(config: Config, world: World, layout: Layout, backend: str, model: FlatModel) -> Transport:

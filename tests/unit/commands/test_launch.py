@@ -16,7 +16,7 @@ def test_on_one_host() -> None:
     assert launch.hosts.count == 1
     assert launch.status == Path("b").resolve()
     assert launch.command == "dfl-dist launch -n 3 --logs a --status b"
-    assert read([]).program == Program(TRAINER, [], 8, restarts=3)
+    assert read([]).program == Program(TRAINER, [], None, restarts=3)
     assert read(["--start", "spawn"]).program.start == "spawn"
 
 
@@ -30,6 +30,11 @@ def test_on_several_hosts() -> None:
     assert launch.program == Program(TRAINER, [], None)
     assert launch.hosts == Hosts(count=3, own=1, head="a", port=77, job_id="x")
     assert launch.status is None
+
+
+@pytest.mark.parametrize(("where", "beside"), [([], 1), (["--hosts", "2", "--head", "a", "--host", "1"], 0)])
+def test_a_coordinator_is_beside_the_ranks_of_the_gpus_on_the_first_host(where: list[str], beside: int) -> None:
+    assert read([*where, "--rank0", "coordinator"]).program.without_gpu == beside
 
 
 def test_a_dry_run_is_no_setting() -> None:

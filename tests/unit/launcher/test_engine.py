@@ -1,14 +1,17 @@
-"""What becomes of a host whose agent does not reach host 0 any more."""
+"""What a host's agent runs, and what becomes of it when it does not reach host 0 any more."""
 
+import os
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
 from dfl_dist.launcher import engine, words
+from dfl_dist.launcher.engine import count_ranks
 from dfl_dist.launcher.jobs import HEAD_LOST, Meeting, Program
 
 
@@ -73,3 +76,22 @@ def meet_and_run(
     code = engine.meet_and_run(program, nothing, nothing, nothing)
     assert left == [True]
     return code
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "given", "without_gpu", "ranks"),
+    [
+        (0, 1, None, 0, 8),
+        (4, 1, None, 0, 4),
+        (4, 1, None, 1, 5),  # a coordinator beside them
+        (4, 2, None, 0, 4),
+        (0, 2, None, 0, len(os.sched_getaffinity(0))),
+        (4, 1, 2, 1, 2),
+    ],
+)
+def test_a_host_has_a_rank_for_each_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, hosts: int, given: int | None, without_gpu: int, ranks: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    program = Program("a:program", [], given, without_gpu=without_gpu, meeting=Meeting(hosts=hosts))
+    assert count_ranks(program) == ranks
