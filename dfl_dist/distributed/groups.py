@@ -92,7 +92,7 @@ def connect_timeout_s(ranks: int) -> float:
 
 
 def lengthen(group: dist.ProcessGroup) -> None:
-    """Give a group that is connected the longest timeout: every wait has its own, shorter one.
+    """Give a gloo group that is connected the longest timeout: every wait has its own, shorter one.
 
     The group's own counts from the posting of an operation, and what is posted ahead may wait for many rounds.
     """

@@ -97,7 +97,7 @@ def begin_anew(folder: Path, held: Sequence[str]) -> State:
     """What the sweep itself began may be emptied; refused where it holds something that is not of a run."""
     for name in held:
         if not is_of_a_run(name):
-            raise ConfigError(f"out: given {folder}, which holds {name}, allowed: nothing but this cell's run")
+            raise refusal("out", f"{folder}, which holds {name}", "nothing but this cell's run")
     return State.BEGIN_ANEW
 
 

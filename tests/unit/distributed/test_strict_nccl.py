@@ -2,15 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 import numpy as np
 import pytest
 import strict_nccl
 import torch
+from nobody_else import NobodyElse
 from strict_nccl import Communicator
-from torch import Tensor
 
 from dfl_dist.distributed import nccl
 from dfl_dist.distributed.nccl import BatchedTransport
@@ -28,19 +28,6 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def model_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "dist", strict_nccl)
-
-
-class NobodyElse:
-    """The transport of one process that hosts all clients."""
-
-    def expect(self, round_idx: int, messages: Sequence[Incoming]) -> None: ...
-
-    def push(self, messages: Sequence[Outgoing]) -> None: ...
-
-    def flush(self, *, keep: int) -> None: ...
-
-    def arrivals(self) -> Iterator[Tensor]:
-        return iter(())
 
 
 def graph_of(round_idx: int, clients: int) -> Graph:

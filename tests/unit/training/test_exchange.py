@@ -2,30 +2,15 @@
 
 import gc
 import weakref
-from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
+from nobody_else import NobodyElse
 
-from dfl_dist.distributed.transport import Incoming, Outgoing
 from dfl_dist.run_folder.checkpoint import Parcel
 from dfl_dist.topology.graph import Graph, make_graph
 from dfl_dist.training.clients import Clients
 from dfl_dist.training.exchange import PushSum, resumed_flights
 from dfl_dist.training.layout import lay_out
-
-
-class NobodyElse:
-    """The transport of the only rank."""
-
-    def expect(self, round_idx: int, messages: Sequence[Incoming]) -> None: ...
-
-    def push(self, messages: Sequence[Outgoing]) -> None: ...
-
-    def flush(self, *, keep: int) -> None: ...
-
-    def arrivals(self) -> Iterator[Tensor]:
-        return iter(())
 
 
 def ring(clients: int) -> Graph:
